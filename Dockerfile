@@ -1,0 +1,30 @@
+# Octavo's image: the locked dependencies and the wheel in one venv, run by a user who owns nothing but /data.
+ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv
+WORKDIR /src
+COPY requirements.lock ./
+RUN python3 -m venv /opt/octavo && /opt/octavo/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY . ./
+RUN /opt/octavo/bin/pip install --no-cache-dir --no-deps . \
+    && find /opt/octavo -type d -name tests -prune -exec rm -r {} +
+
+FROM ${BASE}
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates python3 \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
+    && useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin octavo \
+    && install --directory --owner octavo --group octavo --mode 0700 /data
+COPY --from=build /opt/octavo /opt/octavo
+
+# Models and compiled kernels; they are worth keeping between containers.
+ENV OCTAVO_CACHE=/data PIP_NO_CACHE_DIR=1 PYTHONUNBUFFERED=1
+VOLUME /data
+USER octavo
+WORKDIR /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["/opt/octavo/bin/python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=2)"]
+ENTRYPOINT ["/opt/octavo/bin/octavo"]
+CMD ["serve", "--host", "0.0.0.0"]

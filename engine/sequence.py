@@ -1,0 +1,52 @@
+"""What the engine knows of one request while it waits and runs: token ids and places, no text."""
+
+from dataclasses import dataclass, field
+
+from engine.request import Request, Timings
+from engine.sampler import TokenChooser
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One request's state. Two sequences are equal only if they are the same object."""
+
+    request: Request
+    max_new_tokens: int
+    chooser: TokenChooser
+    submitted_at: float = 0.0  # seconds of a monotonic clock; these three are filled by the loop
+    started_at: float | None = None  # its first rows went into a step
+    first_token_at: float | None = None
+    tokens: list[int] = field(init=False)  # the prompt, then what was generated
+    computed: int = 0  # leading tokens whose keys and values are in the blocks; advanced by the scheduler
+    blocks: list[int] = field(default_factory=list)  # filled by the scheduler
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def pending(self) -> int:
+        """Tokens still to be fed: 1 while decoding, more during prefill."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def worst_case_tokens(self) -> int:
+        """Positions it can ever fill; the last token is never fed."""
+        return self.prompt_tokens + self.max_new_tokens - 1
+
+    def timings(self, now: float) -> Timings:
+        """Split the time from submission until `now` into stages."""
+        started = now if self.started_at is None else self.started_at
+        first_token = now if self.first_token_at is None else self.first_token_at
+        return Timings(
+            queue_seconds=started - self.submitted_at,
+            prefill_seconds=first_token - started,
+            decode_seconds=now - first_token,
+        )

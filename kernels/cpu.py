@@ -1,0 +1,60 @@
+"""What this processor has: instruction sets as Octavo's tiers, and the cores that this process may use."""
+
+import functools
+import os
+import platform
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+# Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
+TIER_NUMBERS = {"avx512": 2, "avx2": 1, "generic": 0}
+
+_NEEDS = {
+    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"},
+    "avx2": {"avx2", "fma", "f16c"},
+    "generic": set[str](),
+}
+
+
+@functools.cache
+def features() -> frozenset[str]:
+    """Return the names (LLVM's) of the instruction-set extensions that the processor and the system allow."""
+    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+
+
+def supported_tiers() -> tuple[str, ...]:
+    """Return the tiers that run here, best first; `generic` always does."""
+    return tuple(tier for tier, needs in _NEEDS.items() if needs <= features())
+
+
+def cpu_name() -> str:
+    """Return the processor's own name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may keep busy: its affinity, bounded by the cgroup's CPU quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def _cgroup_quota() -> float | None:
+    """Return the CPU quota in cores (cgroup v2 `cpu.max`, then v1), or None where there is none."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        folder = Path("/sys/fs/cgroup/cpu")
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return None if quota_us <= 0 else quota_us / int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,182 @@
+"""Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, weights read once a tile set.
+
+W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Each output is one f32
+accumulator over ascending blocks, whatever the tile's width (law 2). Bytes moved a step: the packed weights once, plus
+the activations once for every task of `groups_per_task` groups.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.extending import intrinsic
+
+from kernels.activations import TILE_WIDTHS, tile_width
+from kernels.dot import DOTS_BY_TIER
+from kernels.jit import address, kernel
+from kernels.program import claim_task, op_record, record_at
+from kernels.quant.block32 import accumulate_block32, accumulator_type
+from kernels.quant.floats import FloatType, accumulate_value
+from kernels.quant.weight_types import WeightType
+from kernels.simd import I64, load, pointer, store
+
+MATMUL = op_record(
+    weights="u8",  # packed, [groups][blocks][packed bytes]
+    groups="i8",  # of 16 outputs
+    groups_per_task="i8",
+    blocks="i8",  # along k
+    columns="i8",  # k
+    rows="u8",  # address of the step's row count, int64
+    quads="u8",
+    side="u8",
+    floats="u8",  # the packed activations
+    output="u8",  # float32 [rows, output_stride]
+    output_stride="i8",
+    add="i8",  # 1: add to what the output holds (the residual)
+    tile8="u8",
+    tile4="u8",
+    tile2="u8",
+    tile1="u8",  # addresses of the tile functions
+)
+# (op, first group, last group + 1, first row)
+TILE_SIGNATURE = types.void(types.uintp, types.int64, types.int64, types.int64)
+
+
+@intrinsic(prefer_literal=True)
+def _zero_accumulators(typingctx, lanes, tier):
+    tuple_type = accumulator_type(lanes.literal_value, tier.literal_value)
+
+    def codegen(context, builder, signature, arguments):
+        zero = ir.Constant(tuple_type.dtype.llvm, None)
+        return cgutils.pack_array(builder, [zero] * tuple_type.count)
+
+    return tuple_type(lanes, tier), codegen
+
+
+@intrinsic(prefer_literal=True)
+def _store_accumulators(typingctx, accumulators, output, stride, add, lanes, tier):
+    """Store (or add) the sums of 16 outputs for each lane; stride in bytes between the lanes' rows."""
+    width, rows = lanes.literal_value, DOTS_BY_TIER[tier.literal_value].rows
+
+    def codegen(context, builder, signature, arguments):
+        values, output, stride, add = arguments[:4]
+        adding = builder.icmp_signed("!=", add, I64(0))
+        for index, value in enumerate(cgutils.unpack_tuple(builder, values, accumulators.count)):
+            part, lane = divmod(index, width)
+            target = builder.add(output, builder.add(builder.mul(stride, I64(lane)), I64(part * rows * 4)))
+            with builder.if_else(adding) as (then, otherwise):
+                with then:
+                    store(builder, builder.fadd(load(builder, target, value.type), value), target)
+                with otherwise:
+                    store(builder, value, target)
+        return context.get_dummy_value()
+
+    return types.none(accumulators, types.uintp, types.int64, types.int64, lanes, tier), codegen
+
+
+@functools.cache
+def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
+    """Compile the tile function of a 32-value weight type for tiles of `lanes` rows."""
+
+    def tile(op, first, last, row):
+        matmul = record_at(op, MATMUL)
+        blocks = matmul.blocks
+        quads = np.uintp(matmul.quads) + np.uintp(row * matmul.columns)
+        side = np.uintp(matmul.side) + np.uintp(row * blocks * 12)
+        output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
+        for group in range(first, last):
+            weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
+            sums = _zero_accumulators(lanes, tier)
+            for block in range(blocks):
+                sums = accumulate_block32(
+                    sums,
+                    weights + np.uintp(block * packed_bytes),
+                    quads + np.uintp(block * 32 * lanes),
+                    side + np.uintp(block * 12 * lanes),
+                    kind,
+                    lanes,
+                    tier,
+                )
+            _store_accumulators(
+                sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier
+            )
+
+    return kernel(tile, TILE_SIGNATURE)
+
+
+@functools.cache
+def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
+    """Compile the tile function of an unquantized weight type for tiles of `lanes` rows."""
+
+    def tile(op, first, last, row):
+        matmul = record_at(op, MATMUL)
+        columns = matmul.columns
+        floats = np.uintp(matmul.floats) + np.uintp(row * columns * 4)
+        output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
+        for group in range(first, last):
+            weights = np.uintp(matmul.weights) + np.uintp(group * columns * packed_bytes)
+            sums = _zero_accumulators(lanes, tier)
+            for k in range(columns):
+                sums = accumulate_value(
+                    sums,
+                    weights + np.uintp(k * packed_bytes),
+                    floats + np.uintp(k * 4 * lanes),
+                    kind,
+                    lanes,
+                    tier,
+                )
+            _store_accumulators(
+                sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier
+            )
+
+    return kernel(tile, TILE_SIGNATURE)
+
+
+def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
+    """Compile the tile functions of a weight type; returns the op record's `tile*` fields."""
+    make = float_tile if isinstance(kind, FloatType) else quantized_tile
+    return {f"tile{lanes}": address(make(kind.number, kind.packed_bytes, lanes, tier)) for lanes in TILE_WIDTHS}
+
+
+@intrinsic
+def _call_tile(typingctx, function, op, first, last, row):
+    def codegen(context, builder, signature, arguments):
+        function_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])
+        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.uintp, types.uintp, types.int64, types.int64, types.int64), codegen
+
+
+@functools.cache
+def matmul_kernel() -> Any:
+    """Compile the op that deals groups of outputs to the threads and runs every tile of rows over them."""
+
+    def matmul_op(op, thread, threads):
+        matmul = record_at(op, MATMUL)
+        rows = record_at(np.uintp(matmul.rows), _COUNT).value
+        while True:
+            first = claim_task(op) * matmul.groups_per_task
+            if first >= matmul.groups:
+                return
+            last = min(first + matmul.groups_per_task, matmul.groups)
+            row = np.int64(0)
+            while row < rows:
+                width = tile_width(row, rows)
+                function = matmul.tile1
+                if width == 8:
+                    function = matmul.tile8
+                elif width == 4:
+                    function = matmul.tile4
+                elif width == 2:
+                    function = matmul.tile2
+                _call_tile(np.uintp(function), op, first, last, row)
+                row += width
+
+    return kernel(matmul_op)
+
+
+_COUNT = np.dtype([("value", "i8")])

@@ -1,0 +1,145 @@
+"""Programs: a forward pass as an array of fixed-size op records, run by one compiled loop.
+
+An op record is 256 bytes: the kernel's address, a flag whether all threads meet after it, the kernel's own fields (8
+bytes each), and on a cache line of its own the ticket that hands out the op's tasks. Threads take tasks as they come;
+that moves no bit, since a task's result depends on nothing but the task (law 1).
+"""
+
+import ctypes
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core.extending import intrinsic
+
+from kernels.atomics import atomic_add, atomic_load, atomic_store, pause, sched_yield
+from kernels.jit import njit_inline
+from kernels.simd import I64, load, load_i64, pointer
+
+OP_BYTES = 256
+_TICKET_AT = 192
+_BARRIER_AT = 8
+_FIRST_FIELD_AT = 16
+# Spins before a waiting thread offers its core to others: a few tens of microseconds.
+SPINS_BEFORE_YIELD = 1 << 10
+
+
+def op_record(**formats: str) -> np.dtype:
+    """Make the record type of one op from its fields' NumPy formats, 8 bytes a field."""
+    names = list(formats)
+    offsets = [_FIRST_FIELD_AT + 8 * i for i in range(len(names))]
+    assert not names or offsets[-1] < _TICKET_AT, "an op record has room for 22 fields"
+    return np.dtype(
+        {
+            "names": ["function", "barrier", *names, "ticket"],
+            "formats": ["u8", "i8", *formats.values(), "i8"],
+            "offsets": [0, _BARRIER_AT, *offsets, _TICKET_AT],
+            "itemsize": OP_BYTES,
+        }
+    )
+
+
+class Program:
+    """The op records of one forward pass, in order; built once at load."""
+
+    def __init__(self) -> None:
+        self._records: list[np.ndarray] = []
+        self._array = np.zeros(0, np.uint8)
+
+    def emit(self, dtype: np.dtype, function: int, *, barrier: bool = True, **fields: int | float) -> None:
+        """Append one op; `barrier=False` lets threads go on to the next op before all have finished this one."""
+        missing = set(dtype.names or ()) - {"function", "barrier", "ticket"} - set(fields)
+        assert not missing, f"fields without a value: {missing}"
+        record = np.zeros(1, dtype)
+        record["function"], record["barrier"] = function, barrier
+        for name, value in fields.items():
+            record[name] = value
+        self._records.append(record)
+
+    def finish(self) -> "Program":
+        """Lay the records out for running."""
+        assert self._records and self._records[-1]["barrier"][0], "the last op needs a barrier"
+        # Aligned by hand: a ticket must not share its cache line with a neighbour.
+        self._array = np.zeros(len(self._records) * OP_BYTES + 64, np.uint8)
+        start = -self._array.ctypes.data % 64
+        joined = np.concatenate([record.view(np.uint8) for record in self._records])
+        self._array[start : start + len(joined)] = joined
+        self.address = self._array.ctypes.data + start
+        return self
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+@intrinsic
+def _as_void_pointer(typingctx, address):
+    def codegen(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.uintp), codegen
+
+
+@njit_inline
+def record_at(address, dtype):
+    """View the record of type `dtype` at an address."""
+    return carray(_as_void_pointer(address), 1, dtype)[0]
+
+
+@njit_inline
+def claim_task(op):
+    """Take the next task of the op at this address; the caller stops when it is past the op's last."""
+    return atomic_add(op + np.uintp(_TICKET_AT), 1)
+
+
+@intrinsic
+def _call_kernel(typingctx, function, op, thread, threads):
+    def codegen(context, builder, signature, arguments):
+        function_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.uintp, types.uintp, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _load_address(typingctx, address):
+    def codegen(context, builder, signature, arguments):
+        return load(builder, arguments[0], I64)
+
+    return types.uintp(types.uintp), codegen
+
+
+@njit_inline
+def meet(counter, target):
+    """Arrive at a barrier and wait until the counter has reached `target` arrivals."""
+    atomic_add(counter, 1)
+    spins = 0
+    while atomic_load(counter) < target:
+        pause()
+        spins += 1
+        if spins >= SPINS_BEFORE_YIELD:
+            sched_yield()
+            spins = 0
+
+
+@njit_inline
+def run_ops(program, count, counter, arrived, thread, threads):
+    """Run ops 0..count-1; `arrived` is the barrier counter's value before any thread began."""
+    segment = 0
+    for i in range(count):
+        op = program + np.uintp(i * OP_BYTES)
+        _call_kernel(_load_address(op), op, thread, threads)
+        if load_i64(op + np.uintp(_BARRIER_AT)) != 0:
+            arrived += threads
+            meet(counter, arrived)
+            if thread == 0:
+                # All threads have left these ops, and enter them again only in the next step.
+                for done in range(segment, i + 1):
+                    atomic_store(0, program + np.uintp(done * OP_BYTES + _TICKET_AT))
+            segment = i + 1
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the address of a contiguous array's first byte; the caller keeps the array alive."""
+    assert array.flags.c_contiguous
+    return ctypes.c_void_p(array.ctypes.data).value or 0

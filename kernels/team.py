@@ -1,0 +1,110 @@
+"""The worker team: plain threads that stay inside compiled code, spin for a moment, then sleep until the next step."""
+
+import ctypes
+import threading
+
+import numpy as np
+
+from kernels.atomics import atomic_exchange, atomic_load, atomic_store, pause, semaphore_post, semaphore_wait
+from kernels.jit import njit_kernel
+from kernels.program import SPINS_BEFORE_YIELD, Program, record_at, run_ops
+
+# Spins of an idle worker before it sleeps; about 50 microseconds at a pause of 40 cycles.
+_SPINS_BEFORE_SLEEP = 4 * SPINS_BEFORE_YIELD
+_SEMAPHORE_BYTES = 64  # sem_t takes 32 on 64-bit Linux; a cache line each
+
+# `start` counts steps, `counter` barrier arrivals; each on a cache line of its own.
+TEAM_RECORD = np.dtype(
+    {
+        "names": ["start", "counter", "program", "count", "arrived", "threads", "asleep", "semaphores"],
+        "formats": ["i8", "i8", "u8", "i8", "i8", "i8", "u8", "u8"],
+        "offsets": [0, 64, 128, 136, 144, 152, 160, 168],
+        "itemsize": 192,
+    }
+)
+_STOP = -1
+
+
+def _wait_for_start(team, seen, asleep, semaphore):
+    """Return once `start` differs from `seen`: spin first, then sleep."""
+    for _ in range(_SPINS_BEFORE_SLEEP):
+        if atomic_load(team) != seen:
+            return
+        pause()
+    while atomic_load(team) == seen:
+        atomic_exchange(asleep, 1)
+        # The starter reads `asleep` after it has written `start`, so one of the two sees the other.
+        if atomic_load(team) != seen and atomic_exchange(asleep, 0) == 1:
+            return
+        while semaphore_wait(semaphore) != 0:
+            pass
+
+
+_wait_for_start = njit_kernel(_wait_for_start)
+
+
+@njit_kernel
+def _work(team, thread):
+    """A worker's whole life."""
+    record = record_at(team, TEAM_RECORD)
+    asleep = np.uintp(record.asleep) + np.uintp(thread * 64)
+    semaphore = np.uintp(record.semaphores) + np.uintp(thread * _SEMAPHORE_BYTES)
+    seen = np.int64(0)
+    while True:
+        _wait_for_start(team, seen, asleep, semaphore)
+        seen = atomic_load(team)
+        if record.count == _STOP:
+            return
+        run_ops(np.uintp(record.program), record.count, team + np.uintp(64), record.arrived, thread, record.threads)
+
+
+@njit_kernel
+def _run_step(team, program, count):
+    """Start the workers on a program and run the caller's share of it."""
+    record = record_at(team, TEAM_RECORD)
+    counter = team + np.uintp(64)
+    record.program = program
+    record.count = count
+    record.arrived = atomic_load(counter)
+    atomic_store(record.start + 1, team)
+    for thread in range(1, record.threads):
+        if atomic_exchange(np.uintp(record.asleep) + np.uintp(thread * 64), 0) == 1:
+            semaphore_post(np.uintp(record.semaphores) + np.uintp(thread * _SEMAPHORE_BYTES))
+    if count != _STOP:
+        run_ops(np.uintp(program), count, counter, record.arrived, np.int64(0), record.threads)
+
+
+class Team:
+    """`threads` threads (the caller is one of them) that run programs together."""
+
+    def __init__(self, threads: int) -> None:
+        assert threads >= 1
+        self.threads = threads
+        self._asleep = np.zeros(threads * 8 + 8, np.int64)
+        self._semaphores = np.zeros((threads + 1) * _SEMAPHORE_BYTES, np.uint8)
+        self._storage = np.zeros(TEAM_RECORD.itemsize + 64, np.uint8)
+        start = -self._storage.ctypes.data % 64
+        self._record = self._storage[start : start + TEAM_RECORD.itemsize].view(TEAM_RECORD)
+        self._address = np.uintp(self._record.ctypes.data)
+        self._record["threads"] = threads
+        self._record["asleep"] = self._asleep.ctypes.data
+        self._record["semaphores"] = self._semaphores.ctypes.data
+        libc = ctypes.CDLL(None)
+        for thread in range(threads):
+            libc.sem_init(ctypes.c_void_p(self._semaphores.ctypes.data + thread * _SEMAPHORE_BYTES), 0, 0)
+        self._workers = [
+            threading.Thread(target=_work, args=(self._address, np.int64(thread)), name=f"worker-{thread}", daemon=True)
+            for thread in range(1, threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def run(self, program: Program) -> None:
+        """Run a program to its end; the caller's thread is thread 0."""
+        _run_step(self._address, np.uintp(program.address), np.int64(len(program)))
+
+    def stop(self) -> None:
+        """End the workers; the team cannot run again."""
+        _run_step(self._address, np.uintp(0), np.int64(_STOP))
+        for worker in self._workers:
+            worker.join()

@@ -1,0 +1,131 @@
+"""One run of the server: socket, signals, load, banner, exit."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from rich.console import Console
+
+from server.app import create_app
+from server.cli.banner import exposure_warning, print_banner
+from server.cli.load_progress import shown
+from server.lifecycle import HttpServer, bind
+from server.logs import configure_logging
+from server.served import ServedModel
+from server.serving import Load, Progress, Serving, ServingOptions
+from server.settings import Settings
+
+Bandwidth = Callable[[int], float]  # threads -> bytes per second
+
+
+def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidth | None = None) -> None:
+    """Serve until a signal; raises OctavoError if the server cannot start. The defaults are the real engine's."""
+    configure_logging()
+    console = Console(stderr=True)
+    with bind(settings.host, settings.port) as listener:
+        if warning := exposure_warning(settings.host):
+            console.print(warning, style="yellow", highlight=False, soft_wrap=True)
+        serving = Serving(shown(load or _engine_load(settings), console), serving_options(settings))
+        server = HttpServer(create_app(serving), serving)
+        run = Run(settings, server, serving, listener, console, bandwidth or _engine_bandwidth)
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            loaded = runner.run(run.until_stopped())
+    if not loaded:
+        # The load is still in compiled code, which must not meet an interpreter that is shutting down.
+        _exit_now(0)
+
+
+class Run:
+    """A server between its first signal handler and its last byte."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        server: HttpServer,
+        serving: Serving,
+        listener: socket.socket,
+        console: Console,
+        bandwidth: Bandwidth,
+    ) -> None:
+        self._settings = settings
+        self._server = server
+        self._serving = serving
+        self._listener = listener
+        self._console = console
+        self._bandwidth = bandwidth
+
+    async def until_stopped(self) -> bool:
+        """Serve; returns whether the model was loaded before the end, raises what ended the load."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        loading = asyncio.create_task(self._serving.wait_loaded())
+        await asyncio.wait({serving, loading}, return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            loading.cancel()
+        elif loading.exception() is None:
+            await self._welcome(loading.result())
+        else:
+            self._server.request_exit()
+        await serving
+        return loading.done() and not loading.cancelled() and loading.result() is not None
+
+    async def _welcome(self, model: ServedModel) -> None:
+        port = self._listener.getsockname()[1]
+        bytes_per_second = await asyncio.to_thread(self._bandwidth, model.threads)
+        print_banner(self._console, model, self._settings.host, port, bytes_per_second)
+
+    def _on_signal(self, number: int) -> None:
+        if self._server.should_exit:
+            _exit_now(128 + number)
+        seconds = self._settings.drain_timeout
+        self._console.print(
+            f"Stopping; running requests have {seconds:g} s to finish. Press Ctrl-C again to stop at once.",
+            highlight=False,
+        )
+        self._server.request_exit()
+
+
+def _exit_now(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def serving_options(settings: Settings) -> ServingOptions:
+    return ServingOptions(
+        any_model=settings.any_model,
+        strict_params=settings.strict_params,
+        ping_seconds=settings.ping_seconds,
+        send_timeout_seconds=settings.send_timeout,
+        drain_seconds=settings.drain_timeout,
+        max_body_bytes=settings.max_body_bytes,
+    )
+
+
+def _engine_load(settings: Settings) -> Load:
+    def load(progress: Progress) -> ServedModel:
+        # Imported late: the compiler behind it is heavy, and /health answers meanwhile.
+        from engine.model import LoadOptions, load_model
+
+        options = LoadOptions(
+            lanes=settings.lanes,
+            context_length=settings.ctx,
+            threads=settings.threads,
+            isa=settings.isa,
+            aliases=settings.alias,
+            max_waiting=settings.max_queue,
+        )
+        return load_model(settings.model, options, progress)
+
+    return load
+
+
+def _engine_bandwidth(threads: int) -> float:
+    from engine.machine import measure_bandwidth
+
+    return measure_bandwidth(threads)

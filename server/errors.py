@@ -1,0 +1,169 @@
+"""Errors on the wire: the OpenAI shape, and the only place that knows status codes."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+
+import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.errors import (
+    ContextLengthError,
+    EngineNotReadyError,
+    OctavoError,
+    QueueFullError,
+    RequestError,
+)
+
+logger = logging.getLogger("octavo.server")
+
+CLIENT_CLOSED_REQUEST = 499  # nobody reads it; it keeps logs honest
+
+
+class UnknownModelError(RequestError):
+    """The request names a model that is not served here."""
+
+    def __init__(self, name: str, served: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The model '{clip(name)}' is not served here; use one of: {', '.join(served)}.",
+            param="model",
+            code="model_not_found",
+        )
+
+
+class BodyTooLargeError(RequestError):
+    """The request's body is longer than the server reads."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The request body is larger than the {limit} bytes that this server reads; send less.",
+            code="request_too_large",
+        )
+
+
+class MediaTypeError(RequestError):
+    """The request's body is not declared as JSON."""
+
+    def __init__(self, content_type: str) -> None:
+        found = f"'{clip(content_type)}'" if content_type else "none"
+        super().__init__(
+            f"The body must be JSON with the header Content-Type: application/json, but the type sent is {found}.",
+            code="unsupported_media_type",
+        )
+
+
+class ClientGoneError(OctavoError):
+    """The client closed its connection before the answer was complete."""
+
+
+def clip(text: str, limit: int = 200) -> str:
+    """The text as an error message may echo it."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireError:
+    """One error as it is sent."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    details: dict[str, int] = field(default_factory=dict)
+
+    def body(self) -> dict[str, object]:
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": {**error, **self.details}}
+
+
+def wire_error(error: Exception) -> WireError:
+    match error:
+        case RequestError():
+            return _request_error(error)
+        case QueueFullError(retry_after=seconds):
+            headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+            return WireError(
+                status=429, message=str(error), type="rate_limit_error", code="rate_limit_exceeded", headers=headers
+            )
+        case EngineNotReadyError():
+            headers = {"Retry-After": "1"}
+            return WireError(status=503, message=str(error), type="server_error", code="not_ready", headers=headers)
+        case ClientGoneError():
+            return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="client_closed_request")
+        case HTTPException():
+            return _http_error(error)
+        case RequestValidationError():
+            return WireError(status=400, message="The request's path or query is not valid.", code="invalid_value")
+        case _:
+            return _our_fault(error)
+
+
+def _request_error(error: RequestError) -> WireError:
+    status, kind = 400, "invalid_request_error"
+    details: dict[str, int] = {}
+    match error:
+        case UnknownModelError():
+            status, kind = 404, "not_found_error"
+        case BodyTooLargeError():
+            status = 413
+        case MediaTypeError():
+            status = 415
+        case ContextLengthError(prompt_tokens=prompt_tokens, context_length=context_length):
+            details = {"n_prompt_tokens": prompt_tokens, "n_ctx": context_length}
+    headers = {"Connection": "close"} if status == 413 else {}
+    return WireError(
+        status=status,
+        message=str(error),
+        type=kind,
+        param=error.param,
+        code=error.code,
+        headers=headers,
+        details=details,
+    )
+
+
+def _http_error(error: HTTPException) -> WireError:
+    headers = dict(error.headers or {})
+    match error.status_code:
+        case 404:
+            message = "There is nothing at this path; the API is under /v1, for instance POST /v1/chat/completions."
+            return WireError(
+                status=404, message=message, type="not_found_error", code="unknown_url", headers=headers
+            )
+        case 405:
+            allowed = headers.get("allow") or headers.get("Allow") or "another method"
+            message = f"This path does not take that method; use {allowed}."
+            return WireError(status=405, message=message, code="method_not_allowed", headers=headers)
+        case status:
+            return WireError(status=status, message=clip(str(error.detail)), headers=headers)
+
+
+def _our_fault(error: Exception) -> WireError:
+    message = str(error) if isinstance(error, OctavoError) else "The server met a fault of its own; see its log."
+    headers = {"x-should-retry": "false"}
+    return WireError(status=500, message=message, type="server_error", code="internal_error", headers=headers)
+
+
+def error_response(error: Exception) -> Response:
+    wire = wire_error(error)
+    return Response(
+        orjson.dumps(wire.body()), status_code=wire.status, headers=wire.headers, media_type="application/json"
+    )
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    response = error_response(error)
+    if response.status_code == 500:
+        logger.error("%s %s failed: %s", request.method, request.url.path, error)
+    return response
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    for kind in (OctavoError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _answer_error)

@@ -1,0 +1,43 @@
+"""What every HTTP exchange carries: a request id, a date, and a path without a trailing slash."""
+
+import re
+import secrets
+from collections.abc import Callable
+from email.utils import formatdate
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+class RequestContext:
+    """Outermost ASGI middleware; `draining` tells whether connections should be closed after their answer."""
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self.app = app
+        self.draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/", "octavo.request_id": request_id}
+        await self.app(scope, receive, self._with_headers(send, request_id))
+
+    def _with_headers(self, send: Send, request_id: str) -> Send:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                headers["Date"] = formatdate(usegmt=True)
+                if self.draining():
+                    headers["Connection"] = "close"
+            await send(message)
+
+        return send_with_headers
+
+
+def _request_id(offered: str) -> str:
+    return offered if SANE_REQUEST_ID.fullmatch(offered) else f"req_{secrets.token_hex(12)}"

@@ -1,0 +1,114 @@
+"""The one model that a server answers with, through its life: loading, ready, draining."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.errors import EngineNotReadyError
+from server.errors import UnknownModelError
+from server.limits import DEFAULT_MAX_BODY_BYTES
+from server.served import ServedModel
+
+Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)
+Load = Callable[[Progress], ServedModel]
+
+
+class Phase(StrEnum):
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """What the HTTP face does where the operator has a choice."""
+
+    any_model: bool = False
+    strict_params: bool = False
+    ping_seconds: float = 10.0  # 0: no keep-alive comments
+    send_timeout_seconds: float = 60.0  # a reader that stalls this long is cut off
+    drain_seconds: float = 30.0
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+
+
+class Serving:
+    """Loads the model in a thread of its own, and hands it to the routes when it is ready."""
+
+    def __init__(self, load: Load, options: ServingOptions | None = None) -> None:
+        self.options = options or ServingOptions()
+        self.phase = Phase.LOADING
+        self.progress = 0.0
+        self._load = load
+        self._model: ServedModel | None = None
+        self._loaded: asyncio.Future[ServedModel] | None = None
+
+    def start(self) -> None:
+        """Begin to load; needs the running event loop. Does nothing if begun already."""
+        if self._loaded is None:
+            self._loaded = asyncio.get_running_loop().create_future()
+            # A daemon: a load that is still running must not hold up the exit.
+            threading.Thread(target=self._run_load, args=(self._loaded,), name="octavo-load", daemon=True).start()
+
+    def _run_load(self, loaded: asyncio.Future[ServedModel]) -> None:
+        loop = loaded.get_loop()
+        try:
+            model = self._load(self._note_progress)
+        except BaseException as error:
+            failure = error
+            report = lambda: self._fail(loaded, failure)  # noqa: E731
+        else:
+            report = lambda: self._become_ready(loaded, model)  # noqa: E731
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(report)
+
+    def _note_progress(self, stage: str, fraction: float) -> None:
+        self.progress = fraction
+
+    def _become_ready(self, loaded: asyncio.Future[ServedModel], model: ServedModel) -> None:
+        if self.phase is Phase.LOADING:
+            model.service.start()
+            self._model, self.phase, self.progress = model, Phase.READY, 1.0
+            loaded.set_result(model)
+
+    def _fail(self, loaded: asyncio.Future[ServedModel], error: BaseException) -> None:
+        if self.phase is Phase.LOADING:
+            self.phase = Phase.FAILED
+            loaded.set_exception(error)
+
+    async def wait_loaded(self) -> ServedModel:
+        """The model once it is ready, or the error that ended the load; never returns if stopped before."""
+        self.start()
+        assert self._loaded is not None
+        return await asyncio.shield(self._loaded)
+
+    async def stop(self) -> None:
+        """Refuse new requests, let running ones finish within the drain time, end the rest."""
+        if self.phase is Phase.DRAINING:
+            return
+        self.phase = Phase.DRAINING
+        if self._model is not None:
+            await self._model.service.stop(self.options.drain_seconds)
+
+    @property
+    def draining(self) -> bool:
+        return self.phase is Phase.DRAINING
+
+    @property
+    def model(self) -> ServedModel:
+        """The loaded model; raises EngineNotReadyError before and after."""
+        if self.phase is Phase.DRAINING:
+            raise EngineNotReadyError("The server is stopping and takes no new requests.")
+        if self._model is None:
+            raise EngineNotReadyError("The model is still loading; try again in a moment (GET /ready shows progress).")
+        return self._model
+
+    def model_named(self, name: str) -> ServedModel:
+        """The loaded model if it goes by this name; raises UnknownModelError otherwise."""
+        model = self.model
+        names = (model.id, *model.aliases)
+        if not self.options.any_model and name not in names:
+            raise UnknownModelError(name, names)
+        return model

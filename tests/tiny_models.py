@@ -1,0 +1,146 @@
+"""Writes tiny llama models of random weights as GGUF files, for tests that must not fetch anything."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+CHATML = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+# In the byte alphabet of GPT-2, where "Ġ" stands for a space.
+MERGES = ("h e", "t he", "Ġ the", "e r", "o n", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
+
+
+def write_tiny_llama(
+    path: Path,
+    *,
+    types: str | Mapping[str, str] = "F32",
+    layers: int = 2,
+    hidden: int = 64,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int | None = None,
+    ffn: int = 96,
+    vocab: int = 288,
+    context: int = 512,
+    tied: bool = True,
+    rope_freqs: bool = False,
+    seed: int = 0,
+    pre: str = "smollm",
+    chat_template: str | None = CHATML,
+) -> Path:
+    """Write the model to `path` and return it; equal arguments give equal bytes.
+
+    `types` is the weight type of every matrix (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0), or one for each kind
+    of matrix: {"attn_q": "Q4_1", "output": "Q8_0"}, where those left out are F32. Norms are always F32.
+    Quantized rows need `hidden`, `ffn` and `heads * head_dim` to be multiples of 32. `vocab` is at least 272.
+    """
+    head_dim = head_dim or hidden // heads
+    writer = gguf.GGUFWriter(path, "llama")
+    _add_hyperparameters(writer, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context)
+    _add_tokenizer(writer, vocab, pre, chat_template)
+    weights = _Weights(writer, types, seed)
+    weights.matrix("token_embd", vocab, hidden)
+    if not tied:
+        weights.matrix("output", vocab, hidden)
+    weights.norm("output_norm", hidden)
+    if rope_freqs:  # divisors of the rotary frequencies, growing with the wavelength as those of llama 3 do
+        writer.add_tensor("rope_freqs.weight", np.linspace(1, 8, head_dim // 2, dtype=np.float32))
+    for layer in range(layers):
+        _add_layer(weights, f"blk.{layer}.", hidden, heads * head_dim, kv_heads * head_dim, ffn)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class _Weights:
+    def __init__(self, writer: gguf.GGUFWriter, types: str | Mapping[str, str], seed: int) -> None:
+        self._writer = writer
+        self._types = types
+        self._random = np.random.default_rng(seed)
+
+    def matrix(self, name: str, rows: int, columns: int) -> None:
+        kind = name.rpartition(".")[2]
+        type_name = self._types if isinstance(self._types, str) else self._types.get(kind, "F32")
+        values = self._random.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
+        self._add(name, values, gguf.GGMLQuantizationType[type_name])
+
+    def norm(self, name: str, size: int) -> None:
+        values = 1 + self._random.standard_normal(size, dtype=np.float32) * np.float32(0.1)
+        self._add(name, values, gguf.GGMLQuantizationType.F32)
+
+    def _add(self, name: str, values: NDArray[np.float32], ggml_type: gguf.GGMLQuantizationType) -> None:
+        self._writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, ggml_type), raw_dtype=ggml_type)
+
+
+def _add_layer(weights: _Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:
+    weights.norm(prefix + "attn_norm", hidden)
+    weights.matrix(prefix + "attn_q", q_rows, hidden)
+    weights.matrix(prefix + "attn_k", kv_rows, hidden)
+    weights.matrix(prefix + "attn_v", kv_rows, hidden)
+    weights.matrix(prefix + "attn_output", hidden, q_rows)
+    weights.norm(prefix + "ffn_norm", hidden)
+    weights.matrix(prefix + "ffn_gate", ffn, hidden)
+    weights.matrix(prefix + "ffn_up", ffn, hidden)
+    weights.matrix(prefix + "ffn_down", hidden, ffn)
+
+
+def _add_hyperparameters(
+    writer: gguf.GGUFWriter,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    ffn: int,
+    vocab: int,
+    context: int,
+) -> None:
+    writer.add_name("tiny llama")
+    writer.add_block_count(layers)
+    writer.add_context_length(context)
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(ffn)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_vocab_size(vocab)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, vocab: int, pre: str, chat_template: str | None) -> None:
+    """Byte-level BPE: the 256 bytes, a few merges, filler words that no text reaches, and the control tokens last."""
+    texts = [*byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
+    assert vocab >= len(texts) + len(CONTROL_TOKENS)
+    texts += [f"<filler_{index}>" for index in range(vocab - len(texts) - len(CONTROL_TOKENS))]
+    tokens = [*texts, *CONTROL_TOKENS]
+    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([normal] * len(texts) + [control] * len(CONTROL_TOKENS))
+    writer.add_token_merges(list(MERGES))
+    writer.add_bos_token_id(tokens.index("<|im_start|>"))
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
+
+
+def byte_alphabet() -> list[str]:
+    """GPT-2's printable character for each of the 256 bytes, in byte order."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    stand_ins = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(stand_ins)) for byte in range(256)]
