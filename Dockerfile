@@ -8,6 +8,7 @@ COPY requirements.lock ./
 RUN python3 -m venv /opt/octavo && /opt/octavo/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . ./
 RUN /opt/octavo/bin/pip install --no-cache-dir --no-deps . \
+    && /opt/octavo/bin/pip uninstall --yes setuptools \
     && find /opt/octavo -type d -name tests -prune -exec rm -r {} +
 
 FROM ${BASE}

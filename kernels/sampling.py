@@ -117,7 +117,7 @@ def _block_keys(logits: Any, block_values: Any) -> Any:
             key = _key(part[i])
             largest = key if key > largest else largest
         block_values[block] = largest
-    block = np.argmax(block_values)
+    block = int(np.argmax(block_values))
     token = block * BLOCK
     while _key(bits[token]) != block_values[block]:
         token += 1

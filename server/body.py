@@ -14,7 +14,6 @@ from server.parameters import Parameter, ignored_parameters, strictly
 from server.protocol.common import GenerationBody
 from server.validation import request_error
 
-
 B = TypeVar("B", bound=GenerationBody)
 
 

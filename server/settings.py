@@ -26,7 +26,7 @@ Aliases = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)
 class Settings(BaseSettings):
     """Everything that `octavo serve` can be told."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, protected_namespaces=())
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True)
 
     model: str | None = None
     host: str = Field("127.0.0.1", min_length=1)

@@ -1,0 +1,1 @@
+"""Model files: found, fetched, opened with nothing taken on trust, and loaded."""

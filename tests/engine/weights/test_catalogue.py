@@ -92,5 +92,5 @@ def test_a_path_that_is_not_there_is_called_a_path(argument: str) -> None:
 
 @pytest.mark.parametrize("argument", ["~no-such-user/model.gguf", "x" * 5000])
 def test_a_path_that_cannot_even_be_looked_up_is_a_clear_error(argument: str) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"cannot be read: .*; check the path"):
+    with pytest.raises(ModelNotFoundError, match=r"; check the path|give the path"):
         resolve_model(argument)

@@ -1,0 +1,138 @@
+"""Emits the ops that families are made of; a family's builder then reads like its formulas."""
+
+import math
+
+from engine.families.run_state import Capacity, RunState
+from engine.weights.load import Matrix, WeightLoader
+from kernels import attention, gemv
+from kernels.activation import SILU, silu_kernel
+from kernels.dot import DOTS_BY_TIER
+from kernels.jit import address
+from kernels.norm import NORM, PACK, norm_kernel, pack_kernel
+from kernels.program import Program
+from kernels.rotary import ROTARY, rotary_kernel
+
+# Packed weight bytes of one task: small enough to share a step evenly, and to stay in a core's cache over all rows.
+_TASK_BYTES = 32 << 10
+
+
+class Emitter:
+    """Appends ops to a program, over the buffers of one RunState.
+
+    Before a matmul its input must have been packed by `norm`, `pack` or `silu`; they fill what the next matmul reads.
+    """
+
+    def __init__(self, *, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int) -> None:
+        self.program = Program()
+        self._weights, self._state, self._capacity, self._tier = weights, state, capacity, tier
+        self._columns = 0  # of the packed input
+        self._rows = state.inputs.address("rows")
+
+    def norm(self, weight: str, epsilon: float, *, logits_only: bool = False) -> None:
+        """Normalize and pack the residual stream, all rows or those that logits are wanted for."""
+        columns = self._state.hidden.shape[1]
+        if logits_only:
+            self._rows = self._state.inputs.address("logit_rows")
+        self.program.emit(
+            NORM,
+            address(norm_kernel()),
+            source=self._state.hidden.ctypes.data,
+            gather=self._state.inputs.logit_index.ctypes.data if logits_only else 0,
+            weight=self._state.hold(self._weights.vector(weight, columns)),
+            epsilon=epsilon,
+            columns=columns,
+            scratch=self._buffer("norm_scratch"),
+            **self._packing(columns),
+        )
+
+    def pack(self, buffer: str, columns: int) -> None:
+        """Pack a buffer."""
+        source = self._buffer(buffer)
+        self.program.emit(PACK, address(pack_kernel()), source=source, columns=columns, **self._packing(columns))
+
+    def silu(self, columns: int) -> None:
+        """Pack silu(gate) * up."""
+        self.program.emit(
+            SILU,
+            address(silu_kernel()),
+            gate=self._buffer("gate"),
+            up=self._buffer("up"),
+            columns=columns,
+            **self._packing(columns),
+        )
+
+    def matmul(self, weight: str, output: str | None, outputs: int, *, barrier: bool = True) -> None:
+        """Multiply the packed input; the result goes to a buffer, or (None) is added to the residual stream."""
+        target = self._state.hidden if output is None else self._state.buffers[output]
+        matrix = self._weights.matrix(weight, outputs, self._columns)
+        self._emit_matmul(matrix, target.ctypes.data, target.shape[1], add=output is None, barrier=barrier)
+
+    def head(self, weight: str, vocabulary: int) -> None:
+        """Multiply the packed rows into logits."""
+        matrix = self._weights.matrix(weight, vocabulary, self._columns)
+        logits = self._state.logits
+        self._emit_matmul(matrix, logits.ctypes.data, logits.shape[1], add=False, barrier=True)
+
+    def attention(self, heads: int, kv_heads: int, head_dim: int, rotary_dim: int, angles: int) -> None:
+        """Rotate, write keys and values, and attend: query, key, value -> attended."""
+        keys, values = self._state.add_cache(self._capacity.n_blocks, kv_heads, head_dim)
+        step = self._state.inputs.record.ctypes.data
+        self.program.emit(
+            ROTARY,
+            address(rotary_kernel()),
+            step=step,
+            query=self._buffer("query"),
+            key=self._buffer("key"),
+            value=self._buffer("value"),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            rotary_dim=rotary_dim,
+            scale=1 / math.sqrt(head_dim),
+            angles=angles,
+            keys=keys,
+            values=values,
+        )
+        width = DOTS_BY_TIER[self._tier].rows
+        scratch = self._state.buffers["attention_scratch"]
+        self.program.emit(
+            attention.ATTENTION,
+            address(attention.attention_kernel()),
+            step=step,
+            query=self._buffer("query"),
+            output=self._buffer("attended"),
+            heads=heads,
+            kv_heads=kv_heads,
+            keys=keys,
+            values=values,
+            scratch=scratch.ctypes.data,
+            scratch_floats=scratch.shape[1],
+            **attention.tile_functions(heads // kv_heads, head_dim, width),
+        )
+
+    def _emit_matmul(self, matrix: Matrix, output: int, stride: int, *, add: bool, barrier: bool) -> None:
+        groups, blocks, packed_bytes = matrix.packed.shape
+        self.program.emit(
+            gemv.MATMUL,
+            address(gemv.matmul_kernel()),
+            barrier=barrier,
+            weights=self._state.hold(matrix.packed),
+            groups=groups,
+            groups_per_task=max(1, _TASK_BYTES // (blocks * packed_bytes)),
+            blocks=blocks,
+            columns=matrix.columns,
+            rows=self._rows,
+            output=output,
+            output_stride=stride,
+            add=int(add),
+            **self._state.packed.fields(),
+            **gemv.tile_functions(matrix.kind, self._tier),
+        )
+
+    def _packing(self, columns: int) -> dict[str, int]:
+        """The fields of an op that packs a matmul's input."""
+        self._columns = columns
+        return {"rows": self._rows, **self._state.packed.fields()}
+
+    def _buffer(self, name: str) -> int:
+        return int(self._state.buffers[name].ctypes.data)

@@ -1,0 +1,89 @@
+"""The llama family: its tensors and its program, in the order of the formulas.
+
+    x = embed(token)
+    for each layer:
+        x += W_o attention(rotary(W_q n), rotary(W_k n), W_v n)     with n = rmsnorm(x)
+        x += W_down (silu(W_gate n) * W_up n)                       with n = rmsnorm(x)
+    logits = W_head rmsnorm(x)
+
+Source: Touvron et al., LLaMA (2023); tensor names are GGUF's. Query and key rows in GGUF are permuted so that rotary
+pairs are neighbours.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.families.emitter import Emitter
+from engine.families.llama_config import LlamaConfig
+from engine.families.run_state import Capacity, RunState, StepInputs
+from engine.weights.load import WeightLoader
+from kernels.activations import Activations
+from kernels.attention import scratch_floats
+from kernels.program import Program
+
+Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+
+
+def build_llama(config: LlamaConfig, weights: WeightLoader, capacity: Capacity, tier: int) -> tuple[Program, RunState, Embed]:
+    """Load the weights and build the program of one forward pass."""
+    state = allocate_state(config, capacity)
+    emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
+    angles = state.hold(rotary_angles(config, weights))
+    for layer in range(config.layers):
+        _emit_layer(emit, config, f"blk.{layer}", angles)
+    tied = not weights.has("output.weight")
+    emit.norm("output_norm.weight", config.epsilon, logits_only=True)
+    head = "token_embd.weight" if tied else "output.weight"
+    emit.head(head, config.vocabulary)
+    embed = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
+    return emit.program.finish(), state, embed
+
+
+def _emit_layer(emit: Emitter, config: LlamaConfig, name: str, angles: int) -> None:
+    heads, kv_heads, dim = config.heads, config.kv_heads, config.head_dim
+    emit.norm(f"{name}.attn_norm.weight", config.epsilon)
+    emit.matmul(f"{name}.attn_q.weight", "query", heads * dim, barrier=False)
+    emit.matmul(f"{name}.attn_k.weight", "key", kv_heads * dim, barrier=False)
+    emit.matmul(f"{name}.attn_v.weight", "value", kv_heads * dim)
+    emit.attention(heads, kv_heads, dim, config.rope_dimensions, angles)
+    emit.pack("attended", heads * dim)
+    emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
+    emit.norm(f"{name}.ffn_norm.weight", config.epsilon)
+    emit.matmul(f"{name}.ffn_gate.weight", "gate", config.ffn, barrier=False)
+    emit.matmul(f"{name}.ffn_up.weight", "up", config.ffn)
+    emit.silu(config.ffn)
+    emit.matmul(f"{name}.ffn_down.weight", None, config.hidden)
+
+
+def allocate_state(config: LlamaConfig, capacity: Capacity) -> RunState:
+    """Make the scratch of the family."""
+    rows, query, kv = capacity.max_rows, config.heads * config.head_dim, config.kv_heads * config.head_dim
+    widest = max(config.hidden, query, config.ffn)
+    widths = {"query": query, "attended": query, "key": kv, "value": kv, "gate": config.ffn, "up": config.ffn}
+    widths["norm_scratch"] = config.hidden
+    state = RunState(
+        hidden=np.zeros((rows, config.hidden), np.float32),
+        logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
+        packed=Activations.allocate(max(rows, capacity.max_logit_rows), widest),
+        inputs=StepInputs.allocate(capacity),
+    )
+    for name, width in widths.items():
+        state.buffers[name] = np.zeros((max(rows, capacity.threads), width), np.float32)
+    floats = scratch_floats(config.group, config.head_dim)
+    state.buffers["attention_scratch"] = np.zeros((capacity.threads, -(-floats // 16) * 16), np.float32)
+    return state
+
+
+def rotary_angles(config: LlamaConfig, weights: WeightLoader) -> NDArray[np.float32]:
+    """Cosine and sine of each position and pair: float32 [context, pairs * 2], computed in float64.
+
+    `rope_freqs.weight` (Llama 3.1 and later) holds a divisor for each pair's frequency.
+    """
+    pairs = config.rope_dimensions // 2
+    frequencies = config.rope_base ** (-np.arange(pairs) / pairs) / config.rope_factor
+    if weights.has("rope_freqs.weight"):
+        frequencies = frequencies / weights.vector("rope_freqs.weight", pairs).astype(np.float64)
+    angles = np.arange(config.context_length)[:, None] * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(len(angles), -1).astype(np.float32)

@@ -1,0 +1,191 @@
+"""The vocabulary of a GGUF file: the `tokenizer.ggml.*` metadata, checked once and frozen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from engine.errors import ModelFileError, UnsupportedModelError
+
+PREFIX = "tokenizer.ggml."
+
+
+class TokenType(IntEnum):
+    """What the GGUF format says of a token (`tokenizer.ggml.token_type`)."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+# Tokens that end a turn, whatever type the file gives them: nobody writes these by accident.
+END_MARKERS = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> <|eom_id|>"
+    " <|end_of_text|> <end_of_utterance> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["  # noqa: RUF001
+    " <|fim_pad|> <|repo_name|> <|file_sep|>".split()
+)
+# Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
+END_CONTROLS = frozenset("</s> <eos> <EOT> _<EOT> [EOT] [EOS] <reponame>".split())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Everything a tokenizer needs to know of its model; ids index `tokens` and `types`."""
+
+    model: str  # "gpt2" is byte-level BPE, "llama" is SentencePiece
+    pre: str  # name of the pre-tokenizer; BPE only
+    tokens: list[str]
+    types: list[int]
+    scores: list[float]  # SentencePiece only, else empty
+    merges: list[str]  # BPE only, else empty
+    bos_id: int | None
+    end_ids: frozenset[int]
+    add_bos: bool | None  # None: as the kind of tokenizer has it
+    add_space_prefix: bool
+    strips_after_special: bool  # white space after a special token is dropped (the Phi-3 models)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Every token's text -> its id."""
+        return dict(zip(self.tokens, range(len(self.tokens)), strict=True))
+
+    def of_type(self, *types: TokenType) -> dict[str, int]:
+        """Text -> id of the tokens of these types."""
+        wanted = frozenset(types)
+        return {self.tokens[i]: i for i, kind in enumerate(self.types) if kind in wanted}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, object]) -> "Vocabulary":
+        """Read and check `tokenizer.ggml.*`. Raises ModelFileError or UnsupportedModelError."""
+        model = _text(metadata, "model", None)
+        if model not in ("gpt2", "llama"):
+            raise UnsupportedModelError(
+                f"The tokenizer kind {model!r} is not supported; use a model with a gpt2 or llama tokenizer."
+            )
+        tokens = _tokens(metadata)
+        types = _types(metadata, tokens)
+        return cls(
+            model=model,
+            pre=_text(metadata, "pre", "default"),
+            tokens=tokens,
+            types=types,
+            scores=_scores(metadata, len(tokens)) if model == "llama" else [],
+            merges=_strings(metadata, "merges") if model == "gpt2" else [],
+            bos_id=_token_id(metadata, "bos_token_id", len(tokens), 1 if model == "llama" else None),
+            end_ids=_end_ids(metadata, tokens, types, 2 if model == "llama" else None),
+            add_bos=_flag(metadata, "add_bos_token"),
+            add_space_prefix=_flag(metadata, "add_space_prefix") is not False and model == "llama",
+            strips_after_special=_is_phi3(metadata),
+        )
+
+
+def _fault(key: str, what: str) -> ModelFileError:
+    return ModelFileError(f"The model file's {PREFIX}{key} {what}; download the file again or use another one.")
+
+
+def _text(metadata: Mapping[str, object], key: str, default: str | None) -> str:
+    value = metadata.get(PREFIX + key, default)
+    if not isinstance(value, str):
+        raise _fault(key, "is missing" if value is None else "is not a string")
+    return value
+
+
+def _flag(metadata: Mapping[str, object], key: str) -> bool | None:
+    value = metadata.get(PREFIX + key)
+    if value is None:
+        return None
+    if not isinstance(value, bool | np.bool_):
+        raise _fault(key, "is not a boolean")
+    return bool(value)
+
+
+def _array(metadata: Mapping[str, object], key: str) -> list[object]:
+    value = metadata.get(PREFIX + key)
+    if isinstance(value, np.ndarray):
+        return cast(list[object], value.tolist())
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _fault(key, "is missing" if value is None else "is not an array")
+    return list(value)
+
+
+def _strings(metadata: Mapping[str, object], key: str) -> list[str]:
+    values = _array(metadata, key)
+    if set(map(type, values)) - {str}:
+        raise _fault(key, "holds something that is not a string")
+    return cast(list[str], values)
+
+
+def _tokens(metadata: Mapping[str, object]) -> list[str]:
+    tokens = _strings(metadata, "tokens")
+    if not tokens:
+        raise _fault("tokens", "is empty")
+    if "" in tokens:  # a nameless token can be sampled, but no text gives it
+        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+    if len(set(tokens)) != len(tokens):
+        raise _fault("tokens", "names the same token twice")
+    return tokens
+
+
+def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[type]) -> list[object]:
+    values = _array(metadata, key)
+    if set(map(type, values)) - kinds:
+        raise _fault(key, "holds something that is not a number")
+    if len(values) != count:
+        raise _fault(key, f"has {len(values)} entries for {count} tokens")
+    return values
+
+
+def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
+    if PREFIX + "token_type" not in metadata:
+        types: list[int] = [TokenType.NORMAL] * len(tokens)
+    else:
+        types = cast(list[int], _numbers(metadata, "token_type", len(tokens), {int}))
+    return [TokenType.CONTROL if text in END_MARKERS else kind for text, kind in zip(tokens, types, strict=True)]
+
+
+def _scores(metadata: Mapping[str, object], count: int) -> list[float]:
+    scores = cast(list[float], _numbers(metadata, "scores", count, {float, int}))
+    if not np.isfinite(scores).all():
+        raise _fault("scores", "holds a score that is not finite")
+    return scores
+
+
+def _token_id(metadata: Mapping[str, object], key: str, count: int, default: int | None) -> int | None:
+    value = metadata.get(PREFIX + key, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise _fault(key, "is not an integer")
+    if not 0 <= value < count:
+        raise _fault(key, f"is {value}, but the vocabulary has {count} tokens")
+    return int(value)
+
+
+def _end_ids(
+    metadata: Mapping[str, object], tokens: list[str], types: list[int], default_eos: int | None
+) -> frozenset[int]:
+    named = (
+        _token_id(metadata, "eos_token_id", len(tokens), default_eos),
+        _token_id(metadata, "eot_token_id", len(tokens), None),
+        _token_id(metadata, "eom_token_id", len(tokens), None),
+    )
+    ends = {token for token in named if token is not None}
+    for token, (text, kind) in enumerate(zip(tokens, types, strict=True)):
+        if text in END_MARKERS or (kind == TokenType.CONTROL and text in END_CONTROLS):
+            ends.add(token)
+    texts = {tokens[token] for token in ends}
+    if {"<|return|>", "<|call|>"} <= texts or {"<|calls|>", "<|flush|>"} <= texts:
+        ends = {token for token in ends if tokens[token] != "<|end|>"}  # there it ends a channel, not the turn
+    return frozenset(ends)
+
+
+def _is_phi3(metadata: Mapping[str, object]) -> bool:
+    name = str(metadata.get("general.name", "")).lower()
+    return "phi-3" in name or "phi3" in name
