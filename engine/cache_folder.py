@@ -1,51 +1,22 @@
-"""The folder of this user's fetched models and compiled kernels, and the private folders below it."""
+"""The cache folder as the engine sees it: trouble with it is an error that a user may read."""
 
-import os
-import stat
 from pathlib import Path
 
 from engine.errors import OctavoError
+from kernels import cache_folder as folders
 
 
 def cache_folder() -> Path:
     """`$OCTAVO_CACHE`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`; it need not exist yet."""
-    if chosen := os.environ.get("OCTAVO_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if xdg.is_absolute():  # the XDG specification has relative values ignored
-        return xdg / "octavo"
     try:
-        return Path.home() / ".cache" / "octavo"
-    except RuntimeError as error:
-        raise OctavoError(
-            "This user has no home folder; set OCTAVO_CACHE to a folder that you can write to."
-        ) from error
+        return folders.cache_folder()
+    except folders.CacheFolderError as error:
+        raise OctavoError(str(error)) from error
 
 
 def private_folder(name: str) -> Path:
-    """The folder `name` in the cache folder: made if need be, ours, and closed to other users (mode 0700).
-
-    What lies there is trusted later on (compiled code above all), so a folder of another owner is refused.
-    """
-    folder = cache_folder() / name
+    """The folder `name` in the cache folder: made if need be, ours, and closed to other users (mode 0700)."""
     try:
-        folder.parent.parent.mkdir(parents=True, exist_ok=True)
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        _close_to_others(folder)
-    except OSError as error:
-        raise OctavoError(
-            f"The cache folder {folder} cannot be made: {error.strerror};"
-            " set OCTAVO_CACHE to a folder that you can write to."
-        ) from error
-    return folder
-
-
-def _close_to_others(folder: Path) -> None:
-    status = folder.stat()
-    if status.st_uid != os.geteuid():
-        raise OctavoError(
-            f"The cache folder {folder} belongs to another user; set OCTAVO_CACHE to a folder of your own."
-        )
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        folder.chmod(0o700)
+        return folders.private_folder(name)
+    except folders.CacheFolderError as error:
+        raise OctavoError(str(error)) from error

@@ -32,10 +32,12 @@ def random_stream(seed: int | None, choice: int) -> np.random.RandomState:
 
 
 class Sampler:
-    """Owns the scratch memory of sampling, for one thread."""
+    """Owns the scratch memory of sampling, for one thread. Compiles its kernels when made, not in a user's request."""
 
     def __init__(self, vocab_size: int) -> None:
         self._scratch = sampling_scratch(vocab_size)
+        for temperature in (0.0, 1.0):
+            self.choose(np.zeros(vocab_size, np.float32), TokenChooser(SamplingParams(temperature=temperature, seed=0)))
 
     def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
         """Return the next token from logits, float32 [vocab_size]; EngineFaultError if they are not numbers."""
@@ -43,8 +45,15 @@ class Sampler:
         if params.temperature == 0:
             token = argmax(logits, self._scratch)
         else:
-            uniform = chooser.next_uniform()
-            token = draw(logits, params.temperature, params.top_k, params.min_p, params.top_p, uniform, self._scratch)
+            token = draw(
+                logits,
+                float(params.temperature),  # another type here would compile the kernel again
+                params.top_k,
+                float(params.min_p),
+                float(params.top_p),
+                chooser.next_uniform(),
+                self._scratch,
+            )
         if token < 0:
             raise EngineFaultError("The model gave no usable logits for this request; report it with the model's name.")
         return int(token)

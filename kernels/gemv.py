@@ -21,7 +21,7 @@ from kernels.program import claim_task, op_record, record_at
 from kernels.quant.block32 import accumulate_block32, accumulator_type
 from kernels.quant.floats import FloatType, accumulate_value
 from kernels.quant.weight_types import WeightType
-from kernels.simd import I64, load, pointer, store
+from kernels.simd import I64, load, load_i64, pointer, store
 
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
@@ -135,10 +135,15 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
     return kernel(tile, TILE_SIGNATURE)
 
 
+def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
+    """Compile the tile function of any weight type."""
+    make = float_tile if isinstance(kind, FloatType) else quantized_tile
+    return make(kind.number, kind.packed_bytes, lanes, tier)
+
+
 def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
     """Compile the tile functions of a weight type; returns the op record's `tile*` fields."""
-    make = float_tile if isinstance(kind, FloatType) else quantized_tile
-    return {f"tile{lanes}": address(make(kind.number, kind.packed_bytes, lanes, tier)) for lanes in TILE_WIDTHS}
+    return {f"tile{lanes}": address(compile_tile(kind, lanes, tier)) for lanes in TILE_WIDTHS}
 
 
 @intrinsic
@@ -157,7 +162,7 @@ def matmul_kernel() -> Any:
 
     def matmul_op(op, thread, threads):
         matmul = record_at(op, MATMUL)
-        rows = record_at(np.uintp(matmul.rows), _COUNT).value
+        rows = load_i64(np.uintp(matmul.rows))
         while True:
             first = claim_task(op) * matmul.groups_per_task
             if first >= matmul.groups:
@@ -178,5 +183,3 @@ def matmul_kernel() -> Any:
 
     return kernel(matmul_op)
 
-
-_COUNT = np.dtype([("value", "i8")])

@@ -16,7 +16,7 @@ from typing import Any
 import numba
 from numba import cfunc, njit, types
 
-from kernels.cache_folder import cache_folder, private_folder
+from kernels.cache_folder import private_folder
 
 # Every op of a program: (address of the op record, thread index, number of threads).
 KERNEL_SIGNATURE = types.void(types.uintp, types.int64, types.int64)
@@ -33,11 +33,13 @@ def _source_digest() -> str:
 def _prepare_cache() -> str:
     """Choose the folder of compiled kernels and drop those of older sources; a read-only home gets a temporary one."""
     try:
-        base = private_folder(private_folder(cache_folder()) / "kernels")
-        folder = private_folder(base / _source_digest())
+        base = private_folder("kernels")
+        folder = base / _source_digest()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.touch()
+        _drop_old(base, keep=4)
     except OSError:
         return tempfile.mkdtemp(prefix="octavo-kernels-")
-    _drop_old(base, keep=4)
     return str(folder)
 
 

@@ -58,5 +58,5 @@ def _settings_error(error: ValidationError, flags: Mapping[str, Any]) -> Setting
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     key = f"--{name.replace('_', '-')}" if name in flags else f"{ENV_PREFIX}{name.upper()}"
-    reason = first["msg"].removeprefix("Input should be ").rstrip(".")
-    return SettingsError(f"The setting {key} cannot be {first['input']!r}: it should be {reason}.")
+    reason = first["msg"].removeprefix("Input ").rstrip(".")
+    return SettingsError(f"The setting {key} cannot be {first['input']!r}: it {reason}.")

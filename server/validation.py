@@ -41,7 +41,8 @@ def request_error(error: ValidationError, body: Mapping[str, object]) -> Request
 def _code(problem: ErrorDetails) -> str:
     kind = problem["type"]
     if kind in BOUNDS:
-        return f"{'integer' if isinstance(problem['input'], int) else 'decimal'}_{BOUNDS[kind]}"
+        bound = next(iter(problem["ctx"].values()))
+        return f"{'integer' if isinstance(bound, int) else 'decimal'}_{BOUNDS[kind]}"
     if kind in CODES:
         return CODES[kind]
     return "invalid_type" if kind.endswith(("_type", "_parsing", "_from_float")) else "invalid_value"
@@ -57,7 +58,7 @@ def _sentence(problem: ErrorDetails) -> str:
         case "union_tag_invalid":
             return f"must be one of {context['expected_tags']}"
         case _:
-            return problem["msg"].removeprefix("Input should be ").rstrip(".")
+            return problem["msg"].removeprefix("Input ").rstrip(".")
 
 
 def _echo(problem: ErrorDetails) -> str:
@@ -84,7 +85,7 @@ def _path(problem: ErrorDetails, body: Mapping[str, object]) -> str | None:
 def _real_steps(location: Sequence[int | str], body: Any) -> Sequence[int | str]:
     steps: list[int | str] = []
     for step in location:
-        inside_object = isinstance(body, Mapping) and step in body
+        inside_object = isinstance(body, Mapping) and body.get(step) is not None
         inside_array = isinstance(body, list) and isinstance(step, int) and step < len(body)
         if inside_object or inside_array:
             steps.append(step)

@@ -10,6 +10,7 @@ from engine.text.vocabulary import TokenType, Vocabulary
 
 _SILENT = frozenset((TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED))
 _SPACE_CHARACTERS = " \t\n\v\f\r"
+_KEEPS_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))  # where the model else drops the space after special tokens
 
 
 class Tokenizer:
@@ -91,7 +92,7 @@ class Tokenizer:
             if place % 2:
                 ids.append(self._special_ids[piece])
                 continue
-            if place and self._vocabulary.strips_after_special:
+            if place and self._vocabulary.strips_after_special and pieces[place - 1] not in _KEEPS_SPACE:
                 piece = piece.lstrip(_SPACE_CHARACTERS)
             if piece:
                 ids += self._model.encode(" " + piece if self._vocabulary.add_space_prefix else piece)

@@ -29,10 +29,10 @@ class TokenType(IntEnum):
 END_MARKERS = frozenset(
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> <|eom_id|>"
     " <|end_of_text|> <end_of_utterance> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["  # noqa: RUF001
-    " <|fim_pad|> <|repo_name|> <|file_sep|>".split()
+    " <|fim_pad|> <fim_pad> <fim-pad> <|repo_name|> <fim-repo> <|file_sep|>".split()
 )
 # Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
-END_CONTROLS = frozenset("</s> <eos> <EOT> _<EOT> [EOT] [EOS] <reponame>".split())
+END_CONTROLS = frozenset("</s> <eos> <EOT> _<EOT> [EOT] [EOS] <PAD> [PAD] <reponame>".split())
 
 
 @dataclass(frozen=True)

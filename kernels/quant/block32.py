@@ -162,6 +162,9 @@ def accumulate_block32(typingctx, accumulators, block, quads, side, kind, lanes,
         values, block, quads, side = arguments[:4]
         values = cgutils.unpack_tuple(builder, values, accumulators.count)
         for part in range(ROWS // make_dot.rows):
+            if part:
+                # Without a barrier LLVM keeps every broadcast activation of the first part for the second, on the stack.
+                builder.fence("seq_cst", targetscope="singlethread")
             chunk = slice(part * width, (part + 1) * width)
             values[chunk] = _emit_part(builder, weight_type, make_dot, part, values[chunk], block, quads, side)
         return cgutils.pack_array(builder, values)

@@ -1,0 +1,71 @@
+"""Facts about the machine: what `octavo doctor` and the start-up banner tell."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.cache_folder import cache_folder
+from kernels.cpu import cpu_name, supported_tiers, usable_cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine has for us."""
+
+    cpu: str
+    isa: str  # the best tier
+    supported: tuple[str, ...]
+    cores: int  # that this process may use
+    memory_bytes: int  # free for us now
+    cache_folder: Path
+
+
+def describe_machine() -> Machine:
+    """Look at the machine; nothing is measured."""
+    return Machine(
+        cpu=cpu_name(),
+        isa=supported_tiers()[0],
+        supported=supported_tiers(),
+        cores=usable_cores(),
+        memory_bytes=available_memory(),
+        cache_folder=cache_folder(),
+    )
+
+
+def available_memory() -> int:
+    """Return the bytes that can still be used: the system's estimate, bounded by the cgroup's limit."""
+    free = _meminfo_available()
+    limit = _cgroup_room()
+    return free if limit is None else min(free, limit)
+
+
+def measure_bandwidth(threads: int, megabytes: int = 256) -> float:
+    """Return the read bandwidth of `threads` threads in bytes a second; takes a few tenths of a second."""
+    from kernels.bandwidth import read_bandwidth
+    from kernels.team import Team
+
+    team = Team(threads)
+    try:
+        return read_bandwidth(team, megabytes)
+    finally:
+        team.stop()
+
+
+def _meminfo_available() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo names no MemAvailable")
+
+
+def _cgroup_room() -> int | None:
+    """Bytes left below the cgroup's memory limit (v2, then v1), or None where there is none."""
+    for limit, usage in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            maximum = Path(limit).read_text().strip()
+            return None if maximum == "max" else max(0, int(maximum) - int(Path(usage).read_text()))
+        except (OSError, ValueError):
+            continue
+    return None

@@ -1,0 +1,135 @@
+"""A model ready to serve: its file, tokenizer, template, runner and the door to its engine."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+
+from engine.config import EngineConfig
+from engine.errors import ModelFileError
+from engine.families.loaded import RunnerOptions, load_runner
+from engine.service import EngineService
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
+from engine.weights.catalogue import resolve_model
+from engine.weights.gguf import GgufFile
+
+Progress = Callable[[str, float], None]
+_SAMPLE_BYTES = 4096  # of each tensor, that the fingerprint looks at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How to load and serve a model; None means: as the machine and the file allow."""
+
+    lanes: int = 8
+    context_length: int | None = None
+    threads: int | None = None
+    isa: str | None = None
+    activations: str = "int8"
+    aliases: tuple[str, ...] = ()
+    max_waiting: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What the server holds; read-only."""
+
+    id: str
+    aliases: tuple[str, ...]
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    context_length: int
+    vocab_size: int
+    architecture: str
+    weight_types: str
+    file_bytes: int
+    fingerprint: str
+    service: EngineService
+    threads: int
+    isa: str
+    lanes: int
+    bytes_per_token: int
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+def load_model(argument: str | None, options: LoadOptions, progress: Progress) -> ServedModel:
+    """Find, load and warm up a model; blocking. `progress` gets the stage's name and the share that is done."""
+    progress("Finding the model", 0.0)
+    resolved = resolve_model(argument)
+    file = GgufFile.open(resolved.path)
+    tokenizer = Tokenizer.from_metadata(file.metadata)
+    loaded = load_runner(
+        file,
+        RunnerOptions(
+            lanes=options.lanes,
+            context_length=options.context_length,
+            threads=options.threads,
+            isa=options.isa,
+            activations=options.activations,
+        ),
+        progress,
+    )
+    if tokenizer.vocab_size > loaded.runner.vocab_size:
+        raise ModelFileError(
+            f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
+            f" {loaded.runner.vocab_size} embeddings."
+        )
+    config = EngineConfig(lanes=options.lanes, max_waiting=options.max_waiting)
+    service = EngineService(loaded.runner, tokenizer, config)
+    return ServedModel(
+        id=resolved.id,
+        aliases=options.aliases,
+        tokenizer=tokenizer,
+        template=_template(file, tokenizer),
+        context_length=service.context_length,
+        vocab_size=loaded.runner.vocab_size,
+        architecture=file.architecture,
+        weight_types=describe_types(file),
+        file_bytes=resolved.path.stat().st_size,
+        fingerprint=fingerprint(file, options.activations),
+        service=service,
+        threads=loaded.runner.threads,
+        isa=loaded.isa,
+        lanes=options.lanes,
+        bytes_per_token=loaded.bytes_per_token,
+    )
+
+
+def describe_types(file: GgufFile) -> str:
+    """Return the weight types by their share of the bytes: "Q4_1 69%, Q8_0 31%"."""
+    sizes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        sizes[info.type] += info.nbytes
+    total = max(1, sum(sizes.values()))
+    shares = [(name, round(100 * size / total)) for name, size in sizes.most_common()]
+    return ", ".join(f"{name} {share}%" for name, share in shares if share > 0)
+
+
+def fingerprint(file: GgufFile, activations: str) -> str:
+    """Hash what decides a request's bits: the weights (by a sample of each tensor), how they are run, our version.
+
+    Tier, threads and lanes are left out on purpose: they change no bit.
+    """
+    digest = hashlib.sha256(f"octavo {_version()} {activations} {file.architecture}".encode())
+    for key, value in sorted(file.metadata.items()):
+        if not isinstance(value, list):
+            digest.update(f"{key}={value!r}".encode())
+    for info in file.tensors.values():
+        digest.update(f"{info.name} {info.shape} {info.type} {info.nbytes}".encode())
+        digest.update(file.raw(info.name).reshape(-1)[:_SAMPLE_BYTES].tobytes())
+    return f"fp_{digest.hexdigest()[:16]}"
+
+
+def _template(file: GgufFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+    source = file.metadata.get("tokenizer.chat_template")
+    return ChatTemplate.for_tokenizer(source, tokenizer) if isinstance(source, str) else None
+
+
+def _version() -> str:
+    try:
+        return version("octavo")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,54 @@
+"""`octavo logits`: the logits of given tokens, as a NumPy file, for engineers."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.errors import OctavoError
+
+
+class Activations(StrEnum):
+    """How matmul inputs are held."""
+
+    INT8 = "int8"
+    F32 = "f32"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(logits)
+
+
+def logits(
+    model: Annotated[str, typer.Argument(help="Catalogue name, .gguf file or folder.")],
+    tokens: Annotated[str, typer.Option(help="Token ids, like 100,101,102.")],
+    out: Annotated[Path, typer.Option(help="The .npy file to write: float32 [tokens, vocabulary].")],
+    isa: Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")] = None,
+    threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
+    chunk: Annotated[int, typer.Option(help="Tokens fed a step; changes no bit.")] = 64,
+    activations: Annotated[Activations, typer.Option(help="f32 is the slow reference.")] = Activations.INT8,
+) -> None:
+    """Write the logits after each of the given tokens."""
+    import numpy as np
+
+    from engine.score import score_tokens
+    from engine.weights.catalogue import resolve_model
+    from engine.weights.gguf import GgufFile
+
+    ids = parse_ids(tokens)
+    with GgufFile.open(resolve_model(model).path) as file:
+        result = score_tokens(file, ids, chunk=chunk, isa=isa, threads=threads, activations=activations.value)
+    try:
+        np.save(out, result)
+    except OSError as error:
+        raise OctavoError(f"{out} cannot be written: {error.strerror}.") from error
+    typer.echo(f"{out}: float32 {list(result.shape)}")
+
+
+def parse_ids(text: str) -> list[int]:
+    """Read a list of numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise OctavoError(f"{text!r} is no list of numbers; write them like 100,101,102.") from error

@@ -1,0 +1,98 @@
+"""One stream: order, joining, ending, leaving."""
+
+import asyncio
+
+import pytest
+
+from engine.errors import EngineFaultError
+from engine.event_stream import EventStream
+from engine.request import FinishEvent, FinishReason, TextEvent, Timings
+
+FINISH = FinishEvent(
+    reason=FinishReason.STOP,
+    prompt_tokens=1,
+    completion_tokens=2,
+    timings=Timings(queue_seconds=0, prefill_seconds=0, decode_seconds=0),
+)
+
+
+class Reader:
+    """A stream, and how often it asked for an abort."""
+
+    def __init__(self) -> None:
+        self.aborts = 0
+        self.stream = EventStream(self._abort)
+
+    def _abort(self) -> None:
+        self.aborts += 1
+
+
+def text(piece: str) -> TextEvent:
+    return TextEvent(text=piece, token_ids=(len(piece),))
+
+
+async def test_a_fast_reader_gets_each_event() -> None:
+    stream = Reader().stream
+    for event in (text("a"), text("bc"), FINISH):
+        stream.deliver(event)
+        assert await anext(stream) == event
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_a_slow_reader_gets_joined_text_and_loses_nothing() -> None:
+    stream = Reader().stream
+    for event in (text("a"), text("bc"), FINISH):
+        stream.deliver(event)
+    assert [event async for event in stream] == [TextEvent(text="abc", token_ids=(1, 2)), FINISH]
+
+
+async def test_a_waiting_reader_wakes_for_an_event() -> None:
+    stream = Reader().stream
+    reading = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    stream.deliver(text("a"))
+    assert await reading == text("a")
+
+
+async def test_a_fault_comes_after_the_text_before_it() -> None:
+    stream = Reader().stream
+    stream.deliver(text("a"))
+    stream.deliver(EngineFaultError("broken"))
+    assert await anext(stream) == text("a")
+    with pytest.raises(EngineFaultError, match="broken"):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_leaving_early_aborts_once_and_drops_the_rest() -> None:
+    reader = Reader()
+    async with reader.stream as stream:
+        stream.deliver(text("a"))
+    await stream.aclose()
+    stream.abort()
+    stream.deliver(text("b"))
+    stream.deliver(FINISH)
+    assert [event async for event in stream] == []
+    assert reader.aborts == 1
+
+
+async def test_leaving_after_the_end_asks_for_no_abort() -> None:
+    read, unread = Reader(), Reader()
+    read.stream.deliver(FINISH)
+    assert [event async for event in read.stream] == [FINISH]
+    unread.stream.deliver(FINISH)
+    await read.stream.aclose()
+    await unread.stream.aclose()
+    assert read.aborts == unread.aborts == 0
+
+
+async def test_an_abort_wakes_a_reader_that_waits() -> None:
+    reader = Reader()
+    reading = asyncio.ensure_future(anext(reader.stream, None))
+    await asyncio.sleep(0)
+    reader.stream.abort()
+    assert await reading is None

@@ -1,0 +1,108 @@
+"""A client that leaves frees its lane, streamed or not; real sockets, real uvicorn."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import httpx
+import orjson
+import pytest
+
+from server.serving import ServingOptions
+from tests.server.harness import CHAT, live_server
+from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
+
+ENDLESS: list[Step] = [step for _ in range(100_000) for step in ("x", 0.005)]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
+def send_request(port: int, body: dict[str, object]) -> socket.socket:
+    raw = orjson.dumps(body)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection.sendall(head.encode() + b"\r\n\r\n" + raw)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_closing_the_connection_aborts_the_request(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="octavo.access")
+    model = scripted_model(*ENDLESS)
+    with live_server(model) as server:
+        connection = send_request(server.port, {**CHAT, "stream": stream})
+        assert eventually(lambda: model.service.running == 1)
+        if stream:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        connection.close()
+        assert eventually(lambda: len(model.service.aborted) == 1 and model.service.running == 0)
+        assert eventually(lambda: "end=disconnected" in caplog.text)
+
+
+def test_a_client_that_leaves_before_the_first_token_frees_its_place() -> None:
+    model = scripted_model(asyncio.Event(), "never")
+    with live_server(model) as server:
+        connections = [send_request(server.port, {**CHAT, "stream": stream}) for stream in (True, False)]
+        assert eventually(lambda: model.service.running == 2)
+        for connection in connections:
+            connection.close()
+        assert eventually(lambda: model.service.running == 0 and len(model.service.aborted) == 2)
+
+
+def test_others_are_not_disturbed_by_one_that_leaves() -> None:
+    model = ScriptedModel()
+    model.service.script = lambda request: ENDLESS if request.max_tokens is None else ["a", 0.1, "b"]
+    with live_server(model) as server:
+        leaver = send_request(server.port, {**CHAT, "stream": True})
+        assert eventually(lambda: model.service.running == 1)
+        leaver.close()
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json={**CHAT, "max_tokens": 5})
+        assert answer.json()["choices"][0]["message"]["content"] == "ab"
+
+
+async def test_a_stream_whose_first_byte_cannot_be_sent_is_aborted_too() -> None:
+    from server.app import create_app
+    from tests.server.harness import ready_serving
+
+    model = scripted_model("x")
+    app = create_app(await ready_serving(model))
+    raw = orjson.dumps({**CHAT, "stream": True})
+    messages = [{"type": "http.request", "body": raw, "more_body": False}]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0) if messages else await asyncio.get_running_loop().create_future()
+
+    async def send(message: object) -> None:
+        raise OSError("gone")
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/chat/completions",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+    with pytest.raises(OSError, match="gone"):
+        await app(scope, receive, send)  # type: ignore[arg-type]
+    assert len(model.service.aborted) == 1
+
+
+def test_a_reader_that_stalls_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="octavo.access")
+    model = scripted_model(*["x" * 100_000] * 1000)
+    with live_server(model, ServingOptions(send_timeout_seconds=0.05, drain_seconds=0)) as server:
+        connection = send_request(server.port, {**CHAT, "stream": True})
+        assert eventually(lambda: "end=stalled" in caplog.text)
+        connection.close()
