@@ -1,0 +1,1 @@
+"""Programs that speak to a server by HTTP only."""

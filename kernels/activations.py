@@ -56,21 +56,6 @@ class Activations:
 
 
 @njit_inline
-def tile_start(row, rows):
-    """The first row of the tile that holds `row`, where the step has `rows` rows."""
-    whole = rows // 8 * 8
-    if row < whole:
-        return row // 8 * 8
-    start = whole
-    for width in (4, 2, 1):
-        if rows - start >= width:
-            if row < start + width:
-                return start
-            start += width
-    return start
-
-
-@njit_inline
 def tile_width(start, rows):
     """The width of the tile that starts at row `start`, where the step has `rows` rows."""
     rest = rows - start
@@ -81,26 +66,39 @@ def tile_width(start, rows):
 
 
 @njit_inline
-def pack_row(source, row, rows, columns, quads, side, floats):
-    """Pack one row, float32 [columns] at `source`; quads or floats may be 0 where nobody reads them."""
-    start = tile_start(row, rows)
-    width = tile_width(start, rows)
-    lane = row - start
-    if quads != 0:
-        row_quads = quads + np.uintp(start * columns + lane * 4)
-        row_side = side + np.uintp(start * (columns // 32) * 12 + lane * 4)
-        _quantize_row(source, columns, row_quads, row_side, width)
-    if floats != 0:
-        row_floats = floats + np.uintp((start * columns + lane) * 4)
-        for column in range(0, columns, 16):
-            value = load_f32x16(source + np.uintp(column * 4))
-            store_strided_f32(value, row_floats + np.uintp(column * width * 4), np.uintp(width * 4))
+def tile_start(tile, rows):
+    """The first row of tile number `tile`; `rows` where there are not as many tiles."""
+    whole = rows // 8
+    start = min(tile, whole) * 8
+    for _ in range(tile - whole):
+        if start < rows:
+            start += tile_width(start, rows)
+    return start
 
 
 @njit_inline
-def _quantize_row(source, columns, quads, side, width):
+def pack_lane(source, start, lane, rows, columns, first, last, quads, side, floats):
+    """Pack columns first..last-1 (multiples of 32) of row start + lane, whose tile starts at row `start`.
+
+    source: address of the row's float32 [columns]; quads or floats may be 0 where nobody reads them. One thread packs
+    a tile's lanes: they share cache lines.
+    """
+    width = tile_width(start, rows)
+    if quads != 0:
+        tile_quads = quads + np.uintp(start * columns + lane * 4)
+        tile_side = side + np.uintp(start * (columns // 32) * 12 + lane * 4)
+        _quantize(source, first // 32, last // 32, tile_quads, tile_side, width)
+    if floats != 0:
+        tile_floats = floats + np.uintp((start * columns + lane) * 4)
+        for column in range(first, last, 16):
+            value = load_f32x16(source + np.uintp(column * 4))
+            store_strided_f32(value, tile_floats + np.uintp(column * width * 4), np.uintp(width * 4))
+
+
+@njit_inline
+def _quantize(source, first_block, last_block, quads, side, width):
     stride = np.uintp(width * 4)
-    for block in range(columns // 32):
+    for block in range(first_block, last_block):
         low = load_f32x16(source + np.uintp(block * 128))
         high = load_f32x16(source + np.uintp(block * 128 + 64))
         largest = reduce_max(maximum(absolute(low), absolute(high)))

@@ -80,7 +80,9 @@ def scratch_floats(group: int, head_dim: int) -> int:
 
 
 @intrinsic(prefer_literal=True)
-def _weighted_sum(typingctx, weights, weight_stride, vectors, vector_stride, count, lanes, width, output, output_stride):
+def _weighted_sum(
+    typingctx, weights, weight_stride, vectors, vector_stride, count, lanes, width, output, output_stride
+):
     """For each lane: output[lane] = sum over i < count of weights[lane][i] * vectors[i], one fma each, ascending.
 
     `vectors` are `width` float32, vector_stride bytes apart; weight_stride and output_stride: bytes between lanes.

@@ -47,12 +47,10 @@ def _read_kernel() -> Any:
 def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5) -> float:
     """Return the median read bandwidth of a team in bytes a second over a buffer of `megabytes` MiB."""
     buffer = zeroed((megabytes * _BLOCK,), np.uint8)
-    buffer[:: 4096] = 0  # make every page real: unwritten ones all share one page of zeros
+    buffer[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
     sums = np.zeros(team.threads * 16, np.float32)
     program = Program()
-    program.emit(
-        READ, address(_read_kernel()), buffer=buffer.ctypes.data, blocks=megabytes, sums=sums.ctypes.data
-    )
+    program.emit(READ, address(_read_kernel()), buffer=buffer.ctypes.data, blocks=megabytes, sums=sums.ctypes.data)
     program.finish()
     seconds = []
     for _ in range(repeats + 1):

@@ -121,4 +121,4 @@ def _subtract_offset(builder, total, integer_sum_address, offset):
     return builder.sub(total, builder.shl(sums, constant(total.type, shift)))
 
 
-DOTS_BY_TIER = {0: GenericDot, 1: Avx2Dot, 2: Avx512Dot}
+DOTS_BY_TIER: dict[int, type[GenericDot] | type[Avx2Dot]] = {0: GenericDot, 1: Avx2Dot, 2: Avx512Dot}

@@ -100,9 +100,7 @@ def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
                     lanes,
                     tier,
                 )
-            _store_accumulators(
-                sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier
-            )
+            _store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
 
     return kernel(tile, TILE_SIGNATURE)
 
@@ -128,9 +126,7 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
                     lanes,
                     tier,
                 )
-            _store_accumulators(
-                sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier
-            )
+            _store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
 
     return kernel(tile, TILE_SIGNATURE)
 
@@ -182,4 +178,3 @@ def matmul_kernel() -> Any:
                 row += width
 
     return kernel(matmul_op)
-

@@ -3,15 +3,44 @@
 import mmap
 
 import numpy as np
+import numpy.typing as npt
+
+_HUGE_PAGE = 2 << 20
+_CHUNK = 64 << 20
+_ALIGNMENT = 64  # a cache line, and the widest vector
 
 
-def zeroed(shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """Return a zeroed array in memory of its own; pages that nobody touches cost nothing."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    mapping = mmap.mmap(-1, max(size, mmap.PAGESIZE))
+    return _map(size).view(dtype).reshape(shape)
+
+
+class Arena:
+    """Hands out pieces of large mappings, so that small matrices share huge pages and lie in the order of their use."""
+
+    def __init__(self) -> None:
+        self._chunk = np.zeros(0, np.uint8)
+        self._used = 0
+
+    def zeroed(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return zeroed uint8 memory, aligned to a cache line; it lives as long as the array."""
+        size = int(np.prod(shape))
+        if self._used + size > len(self._chunk):
+            self._chunk, self._used = _map(max(size, _CHUNK)), 0
+        piece = self._chunk[self._used : self._used + size]
+        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return piece.reshape(shape)
+
+
+def _map(size: int) -> np.ndarray:
+    """Map `size` zeroed bytes that start on a huge page."""
+    mapping = mmap.mmap(-1, size + _HUGE_PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             mapping.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
-            pass  # a kernel without huge pages: slower, but right
-    return np.frombuffer(mapping, np.uint8, size).view(dtype).reshape(shape)
+            pass  # a system without huge pages: slower, but right
+    memory = np.frombuffer(mapping, np.uint8)
+    start = -memory.ctypes.data % _HUGE_PAGE
+    return memory[start : start + size]

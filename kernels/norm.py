@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import pack_row
-from kernels.jit import kernel
+from kernels.activations import pack_lane, tile_start, tile_width
+from kernels.jit import kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
 
@@ -36,50 +36,68 @@ PACK = op_record(
 )
 
 
+# Columns of one task of the plain packing.
+PACK_COLUMNS = 512
+
+
+@njit_inline
+def _normalize(source, weight, columns, epsilon, target):
+    """Write one normalized row."""
+    squares = splat_f32x16(np.float32(0))
+    for column in range(0, columns, 16):
+        x = load_f32x16(source + np.uintp(column * 4))
+        squares = fma(x, x, squares)
+    mean = reduce_add(squares) / np.float32(columns)
+    factor = splat_f32x16(np.float32(1) / np.sqrt(mean + epsilon))
+    for column in range(0, columns, 16):
+        offset = np.uintp(column * 4)
+        store_vector(load_f32x16(source + offset) * factor * load_f32x16(weight + offset), target + offset)
+
+
 @functools.cache
 def norm_kernel() -> Any:
-    """Compile RMSNorm with packing; a task is one row."""
+    """Compile RMSNorm with packing; a task is one tile."""
 
     def norm_op(op, thread, threads):
         norm = record_at(op, NORM)
         columns, weight = norm.columns, np.uintp(norm.weight)
+        quads, side, floats = np.uintp(norm.quads), np.uintp(norm.side), np.uintp(norm.floats)
         rows = load_i64(np.uintp(norm.rows))
         scaled = np.uintp(norm.scratch) + np.uintp(thread * columns * 4)
         while True:
-            row = claim_task(op)
-            if row >= rows:
+            start = tile_start(claim_task(op), rows)
+            if start >= rows:
                 return
-            origin = row
-            if norm.gather != 0:
-                origin = load_i64(np.uintp(norm.gather) + np.uintp(row * 8))
-            source = np.uintp(norm.source) + np.uintp(origin * columns * 4)
-            squares = splat_f32x16(np.float32(0))
-            for column in range(0, columns, 16):
-                x = load_f32x16(source + np.uintp(column * 4))
-                squares = fma(x, x, squares)
-            mean = reduce_add(squares) / np.float32(columns)
-            factor = splat_f32x16(np.float32(1) / np.sqrt(mean + norm.epsilon))
-            for column in range(0, columns, 16):
-                x = load_f32x16(source + np.uintp(column * 4))
-                store_vector(x * factor * load_f32x16(weight + np.uintp(column * 4)), scaled + np.uintp(column * 4))
-            pack_row(scaled, row, rows, columns, np.uintp(norm.quads), np.uintp(norm.side), np.uintp(norm.floats))
+            for lane in range(tile_width(start, rows)):
+                origin = start + lane
+                if norm.gather != 0:
+                    origin = load_i64(np.uintp(norm.gather) + np.uintp(origin * 8))
+                source = np.uintp(norm.source) + np.uintp(origin * columns * 4)
+                _normalize(source, weight, columns, norm.epsilon, scaled)
+                pack_lane(scaled, start, lane, rows, columns, np.int64(0), columns, quads, side, floats)
 
     return kernel(norm_op)
 
 
 @functools.cache
 def pack_kernel() -> Any:
-    """Compile the plain packing; a task is one row."""
+    """Compile the plain packing; a task is some columns of one tile."""
 
     def pack_op(op, thread, threads):
         pack = record_at(op, PACK)
         columns = pack.columns
+        quads, side, floats = np.uintp(pack.quads), np.uintp(pack.side), np.uintp(pack.floats)
         rows = load_i64(np.uintp(pack.rows))
+        parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
-            row = claim_task(op)
-            if row >= rows:
+            task = claim_task(op)
+            start = tile_start(task // parts, rows)
+            if start >= rows:
                 return
-            source = np.uintp(pack.source) + np.uintp(row * columns * 4)
-            pack_row(source, row, rows, columns, np.uintp(pack.quads), np.uintp(pack.side), np.uintp(pack.floats))
+            first = task % parts * PACK_COLUMNS
+            last = min(first + PACK_COLUMNS, columns)
+            for lane in range(tile_width(start, rows)):
+                source = np.uintp(pack.source) + np.uintp((start + lane) * columns * 4)
+                pack_lane(source, start, lane, rows, columns, first, last, quads, side, floats)
 
     return kernel(pack_op)

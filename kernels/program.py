@@ -46,7 +46,7 @@ class Program:
         self._records: list[np.ndarray] = []
         self._array = np.zeros(0, np.uint8)
 
-    def emit(self, dtype: np.dtype, function: int, *, barrier: bool = True, **fields: int | float) -> None:
+    def emit(self, dtype: np.dtype, function: int, *, barrier: bool | int = True, **fields: int | float) -> None:
         """Append one op; `barrier=False` lets threads go on to the next op before all have finished this one."""
         missing = set(dtype.names or ()) - {"function", "barrier", "ticket"} - set(fields)
         assert not missing, f"fields without a value: {missing}"

@@ -1,8 +1,8 @@
 """SIMD value types for Numba: kernels are written over vectors, and LLVM turns each into what the processor has.
 
-A value type (`f32x16`, `i32x16`, `f32x8`) is an opaque Numba type whose data model is an LLVM vector. Its operations are
-intrinsics, so a kernel reads like mathematics and every lowering does the same operations in the same order. Addresses
-are plain integers (`uintp`), as the op records hold them; loads and stores need no alignment.
+A value type (`f32x16`, `i32x16`, `f32x8`) is an opaque Numba type whose data model is an LLVM vector. Its operations
+are intrinsics, so a kernel reads like mathematics and every lowering does the same operations in the same order.
+Addresses are plain integers (`uintp`), as the op records hold them; loads and stores need no alignment.
 """
 
 import operator
@@ -69,7 +69,9 @@ def splat(builder, scalar, lanes):
     """Fill a vector with one scalar."""
     vector = ir.VectorType(scalar.type, lanes)
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
-    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+    return builder.shuffle_vector(
+        first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    )
 
 
 def constant(llvm_vector, number):
@@ -320,7 +322,9 @@ def _tree(combine, vector, scalar):
             while lanes > 1:
                 lanes //= 2
                 undefined = ir.Constant(value.type, ir.Undefined)
-                low = builder.shuffle_vector(value, undefined, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes))))
+                low = builder.shuffle_vector(
+                    value, undefined, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
+                )
                 high = builder.shuffle_vector(
                     value, undefined, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes, 2 * lanes)))
                 )

@@ -6,10 +6,10 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from engine.errors import RequestError
-from server.errors import MediaTypeError, clip
+from server.errors import ClientGoneError, MediaTypeError, clip
 from server.parameters import Parameter, ignored_parameters, strictly
 from server.protocol.common import GenerationBody
 from server.validation import request_error
@@ -23,12 +23,10 @@ class Parsed(Generic[B]):
     ignored: list[str]
 
 
-async def parse_body(
-    request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool
-) -> Parsed[B]:
+async def parse_body(request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool) -> Parsed[B]:
     """Read, decode and check one request; raises RequestError and its kin."""
     _check_media_type(request.headers.get("content-type", ""))
-    given, notes = _unwrap_extra_body(_json_object(await request.body()))
+    given, notes = _unwrap_extra_body(_json_object(await _read(request)))
     notes += ignored_parameters(given, table)
     if strict:
         strictly(notes)
@@ -36,6 +34,13 @@ async def parse_body(
         return Parsed(model.model_validate(given), notes)
     except ValidationError as error:
         raise request_error(error, given) from None
+
+
+async def _read(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise ClientGoneError("The client closed the connection within its request.") from None
 
 
 def _check_media_type(content_type: str) -> None:

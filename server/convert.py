@@ -7,7 +7,7 @@ from typing import Any
 from engine.errors import ContextLengthError, RequestError, TemplateError
 from engine.request import Request, SamplingParams
 from server.errors import clip
-from server.protocol.chat import AssistantMessage, ChatBody, FunctionMessage, Message, ToolMessage
+from server.protocol.chat import AssistantMessage, ChatBody, Message, ToolMessage
 from server.protocol.common import GenerationBody
 from server.protocol.completions import CompletionBody
 from server.served import ChatTemplate, ServedModel
@@ -28,9 +28,7 @@ PlainMessage = dict[str, object]
 def chat_request(body: ChatBody, model: ServedModel, request_id: str) -> Request:
     """Render and tokenize a chat; raises RequestError for what cannot be done."""
     if model.template is None:
-        raise RequestError(
-            f"The model '{model.id}' has no chat template; use POST /v1/completions.", param="messages"
-        )
+        raise RequestError(f"The model '{model.id}' has no chat template; use POST /v1/completions.", param="messages")
     extra = _template_arguments(body.chat_template_kwargs)
     rendered = _render(model.template, plain_messages(body.messages), extra)
     prompt = model.tokenizer.encode_rendered(rendered)
@@ -122,19 +120,19 @@ def _plain_message(message: Message, path: str, tool_names: dict[str, str]) -> P
     role = "system" if message.role == "developer" else message.role
     # Parts are joined by line breaks, as other servers do.
     plain: PlainMessage = {"role": role, "content": "\n".join(part.text for part in message.content)}
+    if message.name is not None:
+        plain["name"] = message.name
     match message:
         case AssistantMessage():
             plain |= _assistant_extras(message)
             tool_names.update({call.id: call.function.name for call in message.tool_calls})
         case ToolMessage():
             plain |= _tool_extras(message, path, tool_names)
-        case FunctionMessage():
-            plain["name"] = message.name
     return plain
 
 
 def _assistant_extras(message: AssistantMessage) -> PlainMessage:
-    extras: PlainMessage = {}
+    extras: PlainMessage = {"content": message.refusal} if message.refusal and not message.content else {}
     reasoning = message.reasoning_content or message.reasoning
     if reasoning:
         extras |= {"reasoning_content": reasoning, "reasoning": reasoning}

@@ -133,9 +133,7 @@ def _http_error(error: HTTPException) -> WireError:
     match error.status_code:
         case 404:
             message = "There is nothing at this path; the API is under /v1, for instance POST /v1/chat/completions."
-            return WireError(
-                status=404, message=message, type="not_found_error", code="unknown_url", headers=headers
-            )
+            return WireError(status=404, message=message, type="not_found_error", code="unknown_url", headers=headers)
         case 405:
             allowed = headers.get("allow") or headers.get("Allow") or "another method"
             message = f"This path does not take that method; use {allowed}."

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from engine.errors import RequestError
 from server.errors import clip
+from server.protocol.chat import MESSAGE_KEYS
 
 Body = Mapping[str, object]
 
@@ -163,7 +164,13 @@ def ignored_parameters(body: Body, table: Mapping[str, Parameter]) -> list[str]:
     given = {name: value for name, value in body.items() if value is not None}
     unknown = [name for name in given if name not in table]
     moot = [row.name for row in table.values() if _has_no_effect(row, given)]
-    return moot + unknown
+    return moot + unknown + _unknown_message_keys(given.get("messages"))
+
+
+def _unknown_message_keys(messages: object) -> list[str]:
+    objects = [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
+    keys = {key: None for message in objects for key, value in message.items() if value is not None}
+    return [f"messages[].{key}" for key in keys if key not in MESSAGE_KEYS]
 
 
 def _has_no_effect(row: Parameter, body: Body) -> bool:

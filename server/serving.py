@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,30 +54,26 @@ class Serving:
             threading.Thread(target=self._run_load, args=(self._loaded,), name="octavo-load", daemon=True).start()
 
     def _run_load(self, loaded: asyncio.Future[ServedModel]) -> None:
-        loop = loaded.get_loop()
         try:
-            model = self._load(self._note_progress)
+            outcome: ServedModel | BaseException = self._load(self._note_progress)
         except BaseException as error:
-            failure = error
-            report = lambda: self._fail(loaded, failure)  # noqa: E731
-        else:
-            report = lambda: self._become_ready(loaded, model)  # noqa: E731
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(report)
+            outcome = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loaded.get_loop().call_soon_threadsafe(self._settle, loaded, outcome)
 
     def _note_progress(self, stage: str, fraction: float) -> None:
         self.progress = fraction
 
-    def _become_ready(self, loaded: asyncio.Future[ServedModel], model: ServedModel) -> None:
-        if self.phase is Phase.LOADING:
-            model.service.start()
-            self._model, self.phase, self.progress = model, Phase.READY, 1.0
-            loaded.set_result(model)
-
-    def _fail(self, loaded: asyncio.Future[ServedModel], error: BaseException) -> None:
-        if self.phase is Phase.LOADING:
+    def _settle(self, loaded: asyncio.Future[ServedModel], outcome: ServedModel | BaseException) -> None:
+        if self.phase is not Phase.LOADING:
+            return
+        if isinstance(outcome, BaseException):
             self.phase = Phase.FAILED
-            loaded.set_exception(error)
+            loaded.set_exception(outcome)
+        else:
+            outcome.service.start()
+            self._model, self.phase, self.progress = outcome, Phase.READY, 1.0
+            loaded.set_result(outcome)
 
     async def wait_loaded(self) -> ServedModel:
         """The model once it is ready, or the error that ended the load; never returns if stopped before."""

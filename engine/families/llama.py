@@ -26,7 +26,9 @@ from kernels.program import Program
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
-def build_llama(config: LlamaConfig, weights: WeightLoader, capacity: Capacity, tier: int) -> tuple[Program, RunState, Embed]:
+def build_llama(
+    config: LlamaConfig, weights: WeightLoader, capacity: Capacity, tier: int
+) -> tuple[Program, RunState, Embed]:
     """Load the weights and build the program of one forward pass."""
     state = allocate_state(config, capacity)
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)

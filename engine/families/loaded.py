@@ -11,10 +11,10 @@ from engine.families.llama import build_llama
 from engine.families.llama_config import LlamaConfig, read_llama_config
 from engine.families.run_state import Capacity
 from engine.machine import available_memory
+from engine.request import SamplingParams
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.sampler import Sampler, TokenChooser
-from engine.request import SamplingParams
 from engine.weights.gguf import GgufFile
 from engine.weights.load import WeightLoader
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores

@@ -32,7 +32,7 @@ END_MARKERS = frozenset(
     " <|fim_pad|> <fim_pad> <fim-pad> <|repo_name|> <fim-repo> <|file_sep|>".split()
 )
 # Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
-END_CONTROLS = frozenset("</s> <eos> <EOT> _<EOT> [EOT] [EOS] <PAD> [PAD] <reponame>".split())
+END_CONTROLS = frozenset(["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<PAD>", "[PAD]", "<reponame>"])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.gguf import GgufFile
 from engine.weights.gguf_tensors import TensorInfo
-from kernels.memory import zeroed
+from kernels.memory import Arena
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, dequantize, pack
 
 # Rows repacked at a time: bounds the memory of the intermediate steps.
@@ -33,6 +33,7 @@ class WeightLoader:
         self._file = file
         self._as_floats = activations == "f32"
         self._progress = progress
+        self._arena = Arena()
         self._done = 0
         self._total = sum(info.nbytes for info in file.tensors.values()) or 1
         self.matrix_bytes = 0  # packed so far: what a decode step reads
@@ -56,7 +57,7 @@ class WeightLoader:
         for start in range(0, outputs, _ROWS_AT_ONCE):
             part = self._pack(kind, stored, raw[start : start + _ROWS_AT_ONCE])
             if packed is None:
-                packed = zeroed((-(-outputs // 16), *part.shape[1:]), np.uint8)
+                packed = self._arena.zeroed((-(-outputs // 16), *part.shape[1:]))
             packed[start // 16 : start // 16 + len(part)] = part
         assert packed is not None
         self.matrix_bytes += packed.nbytes

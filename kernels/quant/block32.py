@@ -58,7 +58,7 @@ class Block32:
         """Bytes of a block of 16 rows in the x16 layout."""
         return self.values_at + ROWS * VALUES * self.bits // 8
 
-    def check(self, columns):
+    def check(self, columns: int) -> bool:
         """Tell whether rows of this length can be packed."""
         return columns % VALUES == 0
 
@@ -106,7 +106,11 @@ class Block32:
 def _f16_rows(values, groups):
     """f16 [rows, blocks] -> the bytes of 16 rows side by side, uint8 [groups, blocks, 32]."""
     blocks = values.shape[1]
-    return np.ascontiguousarray(_by_groups(values, groups, 0).transpose(0, 2, 1)).view(np.uint8).reshape(groups, blocks, 32)
+    return (
+        np.ascontiguousarray(_by_groups(values, groups, 0).transpose(0, 2, 1))
+        .view(np.uint8)
+        .reshape(groups, blocks, 32)
+    )
 
 
 def _by_groups(values, groups, filler):
@@ -163,7 +167,7 @@ def accumulate_block32(typingctx, accumulators, block, quads, side, kind, lanes,
         values = cgutils.unpack_tuple(builder, values, accumulators.count)
         for part in range(ROWS // make_dot.rows):
             if part:
-                # Without a barrier LLVM keeps every broadcast activation of the first part for the second, on the stack.
+                # Else LLVM keeps every broadcast activation of the first part for the second, on the stack.
                 builder.fence("seq_cst", targetscope="singlethread")
             chunk = slice(part * width, (part + 1) * width)
             values[chunk] = _emit_part(builder, weight_type, make_dot, part, values[chunk], block, quads, side)

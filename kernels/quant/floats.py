@@ -31,7 +31,7 @@ class FloatType:
         """Bytes of one value of 16 rows."""
         return ROWS * self.file_bytes
 
-    def check(self, columns):
+    def check(self, columns: int) -> bool:
         """Tell whether rows of this length can be packed."""
         return columns % ROWS == 0
 
@@ -88,7 +88,9 @@ def accumulate_value(typingctx, accumulators, weights, activations, kind, lanes,
             for lane in range(width):
                 activation = load(builder, builder.add(activations, I64(4 * lane)), F32)
                 index = part * width + lane
-                values[index] = fused_multiply_add(builder, row_weights, splat(builder, activation, rows), values[index])
+                values[index] = fused_multiply_add(
+                    builder, row_weights, splat(builder, activation, rows), values[index]
+                )
         return cgutils.pack_array(builder, values)
 
     return accumulators(accumulators, types.uintp, types.uintp, kind, lanes, tier), codegen

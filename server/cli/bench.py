@@ -63,5 +63,7 @@ def _table(lines: list[dict[str, object]]) -> Table:
     table = Table("what", "size", "tok/s", "best", "ms a step", "GB/s")
     for line in lines:
         cells = [line.get("B", line.get("n", "")), *(line.get(key) for key in ("tok_s", "best", "ms_step", "gb_s"))]
-        table.add_row(str(line["what"]), *(f"{cell:.1f}" if isinstance(cell, float) else str(cell or "") for cell in cells))
+        table.add_row(
+            str(line["what"]), *(f"{cell:.1f}" if isinstance(cell, float) else str(cell or "") for cell in cells)
+        )
     return table

@@ -28,12 +28,12 @@ def build_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Our own errors are one line, without a traceback."""
     try:
-        code = build_app()(args=arguments, standalone_mode=False)
+        build_app()(args=arguments, prog_name="octavo")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except OctavoError as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except typer.Abort:
-        return INTERRUPTED
-    return code if isinstance(code, int) else 0
+    return 0

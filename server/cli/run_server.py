@@ -67,12 +67,15 @@ class Run:
         await asyncio.wait({serving, loading}, return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
-        elif loading.exception() is None:
+            await serving
+            return False
+        if loading.exception() is None:
             await self._welcome(loading.result())
         else:
             self._server.request_exit()
         await serving
-        return loading.done() and not loading.cancelled() and loading.result() is not None
+        loading.result()
+        return True
 
     async def _welcome(self, model: ServedModel) -> None:
         port = self._listener.getsockname()[1]
@@ -86,6 +89,7 @@ class Run:
         self._console.print(
             f"Stopping; running requests have {seconds:g} s to finish. Press Ctrl-C again to stop at once.",
             highlight=False,
+            soft_wrap=True,
         )
         self._server.request_exit()
 

@@ -1,0 +1,1 @@
+"""Pydantic types of requests and answers, one API a file."""

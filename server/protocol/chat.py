@@ -1,6 +1,6 @@
 """The body of POST /v1/chat/completions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -92,9 +92,9 @@ class FunctionMessage(ProtocolModel):
     name: str
 
 
-Message = Annotated[
-    InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage, Field(discriminator="role")
-]
+AnyMessage = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
+Message = Annotated[AnyMessage, Field(discriminator="role")]
+MESSAGE_KEYS = frozenset(key for kind in get_args(AnyMessage) for key in kind.model_fields)
 
 
 class ChatBody(GenerationBody):

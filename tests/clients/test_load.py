@@ -54,7 +54,7 @@ async def test_refusals_are_counted_by_code() -> None:
 def test_bounds_are_checked(field: str) -> None:
     for value in (0, 10**9):
         with pytest.raises(ValueError, match=field):
-            Plan(model="m", **{field: value})  # type: ignore[arg-type]
+            Plan(model="m", **{field: value})
 
 
 def test_percentiles_are_of_the_nearest_rank() -> None:

@@ -104,9 +104,7 @@ async def _play(request: Request, steps: Sequence[Step], stream: ScriptedStream)
                 stream.put(step)
                 return
     prompt_tokens = len(request.prompt)
-    stream.put(
-        FinishEvent(reason=reason, prompt_tokens=prompt_tokens, completion_tokens=tokens, timings=TIMINGS)
-    )
+    stream.put(FinishEvent(reason=reason, prompt_tokens=prompt_tokens, completion_tokens=tokens, timings=TIMINGS))
 
 
 class ByteTokenizer:

@@ -26,7 +26,9 @@ def load(progress: Progress) -> ScriptedModel:
 
 def main() -> int:
     try:
-        run_server(Settings.read({"port": int(sys.argv[1]), "drain_timeout": float(sys.argv[3])}), load, lambda _: BANDWIDTH)
+        run_server(
+            Settings.read({"port": int(sys.argv[1]), "drain_timeout": float(sys.argv[3])}), load, lambda _: BANDWIDTH
+        )
     except OctavoError as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ def test_port_zero_takes_a_free_port() -> None:
 
 
 def test_a_port_in_use_is_a_sentence() -> None:
-    with bind("127.0.0.1", 0) as listener, pytest.raises(BindError, match="in use by another program.*--port"):
+    with bind("127.0.0.1", 0) as listener, pytest.raises(BindError, match=r"in use by another program.*--port"):
         bind("127.0.0.1", listener.getsockname()[1])
 
 

@@ -136,7 +136,9 @@ async def test_paths_without_v1_and_with_a_trailing_slash_answer_too() -> None:
 async def test_template_arguments_pass_through_unless_they_are_the_renderers_own() -> None:
     model = scripted_model("x")
     async with http_client(model) as client:
-        good = await client.post("/v1/chat/completions", json={**CHAT, "chat_template_kwargs": {"enable_thinking": False}})
+        good = await client.post(
+            "/v1/chat/completions", json={**CHAT, "chat_template_kwargs": {"enable_thinking": False}}
+        )
         bad = await client.post("/v1/chat/completions", json={**CHAT, "chat_template_kwargs": {"tokenize": True}})
     assert good.status_code == 200
     assert model.template is not None and model.template.calls[0][1] == {"enable_thinking": False}
@@ -160,7 +162,9 @@ async def test_instructions_in_mid_chat_are_merged_where_the_template_insists() 
 
 async def test_the_templates_own_refusal_is_a_400_with_its_words() -> None:
     async with http_client(scripted_model("x")) as client:
-        answer = await client.post("/v1/chat/completions", json={**CHAT, "messages": [{"role": "user", "content": "refuse me"}]})
+        answer = await client.post(
+            "/v1/chat/completions", json={**CHAT, "messages": [{"role": "user", "content": "refuse me"}]}
+        )
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == "The template does not like this."
     assert answer.json()["error"]["param"] == "messages"

@@ -27,7 +27,9 @@ def test_text_parts_become_one_message() -> None:
 
 
 def test_one_part_equals_the_plain_string() -> None:
-    assert plain({"role": "user", "content": [{"type": "text", "text": "a"}]}) == plain({"role": "user", "content": "a"})
+    assert plain({"role": "user", "content": [{"type": "text", "text": "a"}]}) == plain(
+        {"role": "user", "content": "a"}
+    )
 
 
 def test_null_empty_and_absent_content_of_a_calling_assistant_are_alike() -> None:
@@ -39,7 +41,13 @@ def test_null_empty_and_absent_content_of_a_calling_assistant_are_alike() -> Non
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ('{"a": ', '{"a": '), ("[1]", "[1]"), ("[" * 100_000, "[" * 100_000)],
+    [
+        ('{"a": 1}', {"a": 1}),
+        ({"a": 1}, {"a": 1}),
+        ('{"a": ', '{"a": '),
+        ("[1]", "[1]"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
 )
 def test_arguments_are_parsed_where_they_can_be(given: object, expected: object) -> None:
     message: Any = plain({"role": "assistant", "tool_calls": [call(given)]})[0]
@@ -68,5 +76,6 @@ def test_both_names_of_reasoning_are_read(field: str) -> None:
 def test_refusal_parts_are_text_of_an_assistant_only() -> None:
     part = {"type": "refusal", "refusal": "no"}
     assert plain({"role": "assistant", "content": [part]})[0]["content"] == "no"
+    assert plain({"role": "assistant", "content": None, "refusal": "no"})[0]["content"] == "no"
     with pytest.raises(ValueError, match="type"):
         plain({"role": "user", "content": [part]})

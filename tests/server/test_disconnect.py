@@ -5,13 +5,15 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import orjson
 import pytest
 
+from server.app import create_app
 from server.serving import ServingOptions
-from tests.server.harness import CHAT, live_server
+from tests.server.harness import CHAT, live_server, ready_serving
 from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
 
 ENDLESS: list[Step] = [step for _ in range(100_000) for step in ("x", 0.005)]
@@ -26,7 +28,9 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 def send_request(port: int, body: dict[str, object]) -> socket.socket:
     raw = orjson.dumps(body)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
+    )
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
     connection.sendall(head.encode() + b"\r\n\r\n" + raw)
     return connection
@@ -67,10 +71,21 @@ def test_others_are_not_disturbed_by_one_that_leaves() -> None:
         assert answer.json()["choices"][0]["message"]["content"] == "ab"
 
 
-async def test_a_stream_whose_first_byte_cannot_be_sent_is_aborted_too() -> None:
-    from server.app import create_app
-    from tests.server.harness import ready_serving
+SCOPE = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "1.1",
+    "method": "POST",
+    "scheme": "http",
+    "path": "/v1/chat/completions",
+    "query_string": b"",
+    "headers": [(b"content-type", b"application/json")],
+    "client": ("127.0.0.1", 1),
+    "server": ("127.0.0.1", 2),
+}
 
+
+async def test_a_stream_whose_first_byte_cannot_be_sent_is_aborted_too() -> None:
     model = scripted_model("x")
     app = create_app(await ready_serving(model))
     raw = orjson.dumps({**CHAT, "stream": True})
@@ -82,21 +97,27 @@ async def test_a_stream_whose_first_byte_cannot_be_sent_is_aborted_too() -> None
     async def send(message: object) -> None:
         raise OSError("gone")
 
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/v1/chat/completions",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
     with pytest.raises(OSError, match="gone"):
-        await app(scope, receive, send)  # type: ignore[arg-type]
+        await app(SCOPE, receive, send)
     assert len(model.service.aborted) == 1
+
+
+async def test_leaving_within_the_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(await ready_serving(scripted_model("x")))
+    messages: list[dict[str, object]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent = []
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(SCOPE, receive, send)
+    assert sent[0]["status"] == 499 and not caplog.records
 
 
 def test_a_reader_that_stalls_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,9 @@ async def test_bad_values_are_named_by_path_and_code(change: dict[str, Any], par
 async def test_media_parts_are_refused_by_index(kind: str) -> None:
     content = [{"type": "text", "text": "what is this?"}, {"type": kind, kind: {"url": "http://example.com/a.png"}}]
     async with http_client(scripted_model("x")) as client:
-        answer = await client.post("/v1/chat/completions", json={**CHAT, "messages": [{"role": "user", "content": content}]})
+        answer = await client.post(
+            "/v1/chat/completions", json={**CHAT, "messages": [{"role": "user", "content": content}]}
+        )
     assert answer.status_code == 400
     assert (error_of(answer)["param"], error_of(answer)["code"]) == ("messages[0].content[1]", "unsupported_value")
 
@@ -186,7 +188,7 @@ async def test_before_the_model_is_loaded_requests_are_503() -> None:
 )
 async def test_a_sane_request_id_is_echoed_and_others_are_replaced(sent: str, kept: bool) -> None:
     async with http_client(scripted_model("x")) as client:
-        answer = await client.get("/health", headers={"x-request-id": sent.encode("latin-1")})
+        answer = await client.get("/health", headers=[(b"x-request-id", sent.encode("latin-1"))])
     assert (answer.headers["x-request-id"] == sent) is kept
     assert answer.headers["x-request-id"]
 

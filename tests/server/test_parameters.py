@@ -137,7 +137,8 @@ async def test_unknown_fields_change_nothing() -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {}}], "id": 7}
     async with http_client(model) as client:
         await client.post("/v1/chat/completions", json=CHAT)
-        await client.post("/v1/chat/completions", json={**CHAT, "messages": [message], "x_vendor": [1]})
+        answer = await client.post("/v1/chat/completions", json={**CHAT, "messages": [message], "x_vendor": [1]})
+    assert answer.headers["x-ignored-params"] == "x_vendor,messages[].id"
     plain, decorated = model.service.requests
     assert plain.prompt == decorated.prompt and plain.sampling == decorated.sampling
 

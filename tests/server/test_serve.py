@@ -70,7 +70,9 @@ def test_a_signal_ends_an_idle_server_with_zero_after_its_banner(number: signal.
     assert "Traceback" not in errors
     for fact in ("Loading", f"{process.url}/v1", "scripted", "Q4_1 81%", "4096", "18.0 GB/s", "200 tok/s", "curl "):
         assert fact in errors
-    assert re.search(r"octavo\.access: chatcmpl-\w+ request=req_\w+ model=scripted prompt=20 generated=1 .*end=stop", errors)
+    assert re.search(
+        r"octavo\.access: chatcmpl-\w+ request=req_\w+ model=scripted prompt=20 generated=1 .*end=stop", errors
+    )
     assert "Hello" not in errors
 
 
@@ -101,7 +103,8 @@ def test_a_second_signal_forces_the_exit() -> None:
     with serving("endless", drain=60) as process:
         assert process.is_up()
         with httpx.stream("POST", f"{process.url}/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # kept: to drop it would close the connection
+            next(lines)
             process.child.send_signal(signal.SIGINT)
             assert eventually(lambda: process.status("/health") == 503)
             process.child.send_signal(signal.SIGINT)

@@ -49,4 +49,4 @@ def test_a_bad_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatch)
 
 def test_settings_do_not_change_after_they_were_read() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Settings.read({}).port = 1  # type: ignore[misc]
+        Settings.read({}).port = 1

@@ -46,7 +46,9 @@ async def test_the_exact_sequence_without_usage() -> None:
         '[{"index":0,"delta":{"content":"Hé"},"logprobs":null,"finish_reason":null}]}',
         '[{"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null}]}',
     ]
-    assert rests[3].startswith('[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],"timings":{"queue_ms":1.0,')
+    assert rests[3].startswith(
+        '[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],"timings":{"queue_ms":1.0,'
+    )
     assert len(rests) == 4
 
 
@@ -96,12 +98,15 @@ async def test_a_bug_of_ours_in_mid_stream_does_not_show_its_insides() -> None:
 def test_the_first_byte_comes_at_admission_and_comments_follow_while_silent() -> None:
     gate = asyncio.Event()
     options = ServingOptions(ping_seconds=0.02, drain_seconds=0)
-    with live_server(scripted_model(gate, "late"), options) as server:
-        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
-            lines = answer.iter_lines()
-            silence = [next(lines) for _ in range(6)]
-            server.loop.call_soon_threadsafe(gate.set)
-            rest = [line for line in lines if line.startswith("data: ")]
+    request = {**CHAT, "stream": True}
+    with (
+        live_server(scripted_model(gate, "late"), options) as server,
+        httpx.stream("POST", f"{server.url}/v1/chat/completions", json=request) as answer,
+    ):
+        lines = answer.iter_lines()
+        silence = [next(lines) for _ in range(6)]
+        server.loop.call_soon_threadsafe(gate.set)
+        rest = [line for line in lines if line.startswith("data: ")]
     assert silence == [": ping", ""] * 3
     assert '"content":"late"' in rest[1] and rest[-1] == "data: [DONE]"
 

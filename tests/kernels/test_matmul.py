@@ -1,0 +1,78 @@
+"""The matmul op: the bits of its slow twin for every weight type, tier and number of rows, whoever shares the step."""
+
+import numpy as np
+import pytest
+
+from kernels import reference
+from kernels.quant.weight_types import WEIGHT_TYPES
+from tests.kernels.ops import TIERS, hard_matrix, hard_rows, matmul, random_matrix, same_bits
+
+ROW_COUNTS = (1, 2, 3, 4, 5, 8, 15, 64)
+
+
+def random_rows(rows: int, columns: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_any_number_of_rows_gives_the_bits_of_the_slow_twin(name: str, tier: str) -> None:
+    raw = random_matrix(name, 37, 160)
+    for rows in ROW_COUNTS:
+        x = random_rows(rows, 160)
+        assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)), rows
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_the_result_is_near_the_exact_one(name: str, tier: str) -> None:
+    raw, x = random_matrix(name, 50, 512), random_rows(5, 512)
+    exact = reference.matmul(WEIGHT_TYPES[name], raw, x)
+    assert np.abs(matmul(name, raw, x, tier) - exact).max() < 2e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_hard_weights_and_activations_give_the_bits_of_the_slow_twin(name: str, tier: str) -> None:
+    raw, x = hard_matrix(name), hard_rows()
+    assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_the_largest_integers_do_not_overflow(name: str, tier: str) -> None:
+    raw = random_matrix(name, 16, 64)
+    if not WEIGHT_TYPES[name].takes_floats:
+        raw = hard_matrix(name, 64)[6:12]  # all nibbles 0, 15 or 8; q8_0: -128, 127 and so on
+    signs = np.stack([np.ones(64), -np.ones(64), np.resize([1, -1], 64), np.resize([1, 1, -1, -1], 64)])
+    x = (127 * signs).astype(np.float32)
+    assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_a_row_does_not_depend_on_the_other_rows_nor_on_their_number(name: str, tier: str) -> None:
+    raw, x = random_matrix(name, 19, 96), random_rows(15, 96)
+    alone = np.concatenate([matmul(name, raw, x[row : row + 1], tier) for row in range(15)])
+    for rows in ROW_COUNTS[:7]:
+        assert same_bits(matmul(name, raw, x[:rows], tier), alone[:rows])
+    order = np.random.default_rng(5).permutation(15)
+    assert same_bits(matmul(name, raw, x[order], tier), alone[order])
+    x[1:] = hard_rows()[1:]
+    assert same_bits(matmul(name, raw, x, tier)[:1], alone[:1])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
+def test_the_residual_is_added_once(name: str, tier: str) -> None:
+    raw, x, residual = random_matrix(name, 33, 96), random_rows(7, 96), random_rows(7, 33, seed=8)
+    product = matmul(name, raw, x, tier)
+    assert same_bits(matmul(name, raw, x, tier, added_to=residual), residual + product)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("groups_per_task", [1, 2, 100])
+def test_threads_and_the_size_of_their_tasks_change_nothing(threads: int, groups_per_task: int) -> None:
+    raw, x = random_matrix("Q4_1", 130, 96), random_rows(11, 96)
+    result = matmul("Q4_1", raw, x, "generic", threads=threads, groups_per_task=groups_per_task)
+    assert same_bits(result, reference.matmul_in_order(WEIGHT_TYPES["Q4_1"], raw, x))

@@ -1,0 +1,56 @@
+"""The command line: its commands, its errors, and how little it loads before it is needed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.cli.main import main
+from server.lifecycle import bind
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("serve", "pull", "ls", "doctor", "logits", "bench"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["ls", "--help"]])
+def test_help_loads_neither_the_compiler_nor_the_http_stack(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from server.cli.main import main
+assert main({arguments!r}) == 0
+heavy = {{"numba", "fastapi", "uvicorn", "tokenizers"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_a_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--no-such-option"]) == 2
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_a_bad_value_is_one_line_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--lanes", "0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: The setting --lanes cannot be 0") and error.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 1
+    assert capsys.readouterr().err.startswith(f"octavo: Port {port} on 127.0.0.1 is in use")
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("server.cli.run_server.run_server", interrupted)
+    assert main(["serve"]) == 130
