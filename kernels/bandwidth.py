@@ -1,7 +1,7 @@
 """Measures how fast the threads read memory: the limit of decoding for one user.
 
-Each thread takes blocks of 1 MiB and sums them with eight accumulators, as wide as the processor loads. The buffer should
-be a few times the last-level cache, or the cache is measured.
+Each thread takes blocks of 1 MiB and sums them with eight accumulators, as wide as the processor loads. The buffer
+should be a few times the last-level cache, or the cache is measured.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, weights read once a tile set.
+"""Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, in tiles of 8, 4, 2, 1.
 
 W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Each output is one f32
 accumulator over ascending blocks, whatever the tile's width (law 2). Bytes moved a step: the packed weights once, plus

@@ -1,5 +1,6 @@
 """Large anonymous memory with huge pages advised: fewer address translations on the way to the weights."""
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -37,10 +38,8 @@ def _map(size: int) -> np.ndarray:
     """Map `size` zeroed bytes that start on a huge page."""
     mapping = mmap.mmap(-1, size + _HUGE_PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with contextlib.suppress(OSError):  # a system without huge pages: slower, but right
             mapping.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a system without huge pages: slower, but right
     memory = np.frombuffer(mapping, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
     return memory[start : start + size]

@@ -82,8 +82,8 @@ def _check(config: LlamaConfig, metadata: Metadata, path: Path) -> None:
         raise ModelFileError(f"{path} is broken: its norm epsilon or its rope base is not positive.")
     if config.head_dim % 16 or config.hidden % 16 or config.ffn % 16:
         raise UnsupportedModelError(
-            f"{path} has heads of {config.head_dim}, hidden rows of {config.hidden} and FFN rows of {config.ffn} values;"
-            " this version needs multiples of 16."
+            f"{path} has heads of {config.head_dim}, hidden rows of {config.hidden} and FFN rows of {config.ffn}"
+            " values; this version needs multiples of 16."
         )
     if metadata.integer("llama.attention.value_length", config.head_dim) != config.head_dim:
         raise UnsupportedModelError(f"{path} has keys and values of different lengths, which this version cannot do.")

@@ -27,7 +27,7 @@ class Matrix:
 
 
 class WeightLoader:
-    """Takes the tensors of one file, each checked for its shape and type, and lets go of the file's pages behind itself."""
+    """Takes tensors out of one file, checks their shapes and types, and lets go of the file's pages behind itself."""
 
     def __init__(self, file: GgufFile, *, activations: str, progress: Callable[[float], None]) -> None:
         self._file = file

@@ -63,7 +63,7 @@ class Block32:
         return columns % VALUES == 0
 
     def pack_blocks(self, scales, minimums, weights):
-        """Lay out blocks x16: scales f16 [rows, blocks], weights uint8 [rows, blocks, 32] -> uint8 [groups, blocks, packed_bytes]."""
+        """Lay out x16: scales f16 [rows, blocks], weights uint8 [rows, blocks, 32] -> [groups, blocks, bytes]."""
         rows, blocks = scales.shape
         groups = -(-rows // ROWS)
         packed = np.zeros((groups, blocks, self.packed_bytes), np.uint8)
