@@ -74,6 +74,11 @@ def _run_step(team, program, count):
         run_ops(np.uintp(program), count, counter, record.arrived, np.int64(0), record.threads)
 
 
+def _live(memory: tuple[np.ndarray, ...], address: np.uintp, thread: int) -> None:
+    """Run a worker; the frame keeps the memory that it sleeps on alive, even where its team is forgotten unstopped."""
+    _work(address, np.int64(thread))
+
+
 class Team:
     """`threads` threads (the caller is one of them) that run programs together."""
 
@@ -92,8 +97,9 @@ class Team:
         libc = ctypes.CDLL(None)
         for thread in range(threads):
             libc.sem_init(ctypes.c_void_p(self._semaphores.ctypes.data + thread * _SEMAPHORE_BYTES), 0, 0)
+        memory = (self._storage, self._asleep, self._semaphores)
         self._workers = [
-            threading.Thread(target=_work, args=(self._address, np.int64(thread)), name=f"worker-{thread}", daemon=True)
+            threading.Thread(target=_live, args=(memory, self._address, thread), name=f"worker-{thread}", daemon=True)
             for thread in range(1, threads)
         ]
         for worker in self._workers:

@@ -33,7 +33,7 @@ class ByteLevelBpe:
                 f"The model file's merges do not fit its tokens ({error}); download the file again or use another one."
             ) from error
         self._tokenizer = Tokenizer(model)
-        self._tokenizer.pre_tokenizer = pre.build()  # type: ignore[assignment]
+        self._tokenizer.pre_tokenizer = pre.build()
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,4 +1,4 @@
-"""Byte-level BPE's pre-tokenizers, by the names of `tokenizer.ggml.pre`: the regular expressions that cut text to words.
+"""The pre-tokenizers of byte-level BPE, by their names in `tokenizer.ggml.pre`: expressions that cut text to words.
 
 Each expression cuts the pieces that the one before it left, matches and gaps alike, as the models' own tokenizer.json
 files have it. Which name means which expressions is the GGUF format's convention, as llama.cpp keeps it.
@@ -25,6 +25,7 @@ _DEEPSEEK3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
 )
+
 
 def _ranges(text: str) -> str:
     """Hexadecimal code points and ranges of them -> the inside of a character class."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 
 class SpecialTokens:
@@ -43,7 +44,7 @@ class SpecialTokens:
         if any(text[end - size : end] in self._heads for size in sizes):
             cuts.add(end)
         edges = [0, *sorted(cuts), len(text)]
-        return guard.join(text[a:b] for a, b in zip(edges, edges[1:], strict=False)) if cuts else text
+        return guard.join(text[a:b] for a, b in pairwise(edges)) if cuts else text
 
     def _occurrences(self, text: str) -> Iterator[tuple[int, str]]:
         """Start and text of the longest special token at every position that has one."""

@@ -27,9 +27,30 @@ class TokenType(IntEnum):
 
 # Tokens that end a turn, whatever type the file gives them: nobody writes these by accident.
 END_MARKERS = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> <|eom_id|>"
-    " <|end_of_text|> <end_of_utterance> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["  # noqa: RUF001
-    " <|fim_pad|> <fim_pad> <fim-pad> <|repo_name|> <fim-repo> <|file_sep|>".split()
+    (
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|flush|>",
+        "<|calls|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<end_of_utterance>",
+        "<turn|>",
+        "<|tool_response>",
+        "[e~[",
+        "<|fim_pad|>",
+        "<fim_pad>",
+        "<fim-pad>",
+        "<|repo_name|>",
+        "<fim-repo>",
+        "<|file_sep|>",
+        "<｜end▁of▁sentence｜>",  # noqa: RUF001
+    )
 )
 # Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
 END_CONTROLS = frozenset(["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<PAD>", "[PAD]", "<reponame>"])

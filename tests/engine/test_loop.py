@@ -111,6 +111,14 @@ def test_a_stop_string_and_an_end_of_turn_end_a_request() -> None:
     assert (ended.text, finish_of(ended).reason, finish_of(ended).completion_tokens) == ("xy", "stop", 3)
 
 
+def test_no_token_is_fed_twice_and_none_is_left_out() -> None:
+    bench = Bench()
+    for prompt in ((1, 2, 3), (4, 5)):
+        bench.submit(a_request(prompt, max_tokens=3, ignore_eos=True))
+    bench.finish()
+    assert bench.runner.batches == [[(0, 3), (0, 2)], [(3, 1), (2, 1)], [(4, 1), (3, 1)]]
+
+
 def test_a_step_publishes_all_its_events_at_once() -> None:
     bench = Bench()
     for prompt in ((1,), (2,), (3,)):

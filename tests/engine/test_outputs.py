@@ -1,8 +1,11 @@
 """From tokens to text events and ends."""
 
+from typing import cast
+
 from engine.outputs import RequestOutput
 from engine.request import FinishReason, TextEvent
-from tests.engine.scripted import END_ID, a_request, letter_tokenizer, letters
+from engine.text.tokenizer import Tokenizer
+from tests.engine.scripted import END_ID, LetterTokenizer, a_request, letter_tokenizer, letters
 
 EURO = (27, 28, 29)
 
@@ -41,6 +44,15 @@ def test_an_end_of_turn_ends_the_request_and_is_not_text() -> None:
     events, reason = run((*letters("ab"), END_ID, *letters("c")))
     assert (text_of(events), reason) == ("ab", FinishReason.STOP)
     assert ids_of(events) == (*letters("ab"), END_ID)
+
+
+def test_an_end_of_turn_is_not_text_whatever_its_piece_is() -> None:
+    tokenizer = LetterTokenizer()
+    tokenizer.end_ids = frozenset(letters("z"))
+    output = RequestOutput(a_request(), cast(Tokenizer, tokenizer), max_new_tokens=9)
+    assert output.push(1) == TextEvent(text="a", token_ids=(1,))
+    assert output.push(26) == TextEvent(text="", token_ids=(26,))
+    assert output.finish_reason is FinishReason.STOP
 
 
 def test_an_ignored_end_of_turn_is_a_token_without_text() -> None:

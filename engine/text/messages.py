@@ -1,0 +1,103 @@
+"""Chat messages as templates expect them: plain strings, `system` for `developer`, arguments of calls as objects."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.errors import TemplateError
+
+Message = dict[str, object]
+
+
+def for_template(messages: Sequence[Mapping[str, object]]) -> list[Message]:
+    """Messages of the OpenAI shape -> messages of the shape that chat templates are written for.
+
+    Keys that are null or empty lists are left out, since templates ask whether a key is there. Raises TemplateError.
+    """
+    return [_message(messages, place) for place in range(len(messages))]
+
+
+def with_text_arguments(messages: Sequence[Message]) -> list[Message]:
+    """The same messages for templates that write a call's arguments as text."""
+    return [_with_arguments(message, _as_json) for message in messages]
+
+
+def system_first(messages: Sequence[Message]) -> list[Message]:
+    """All system messages as one at the front, in their order, for templates that accept them nowhere else."""
+    system = [message for message in messages if message["role"] == "system"]
+    rest = [message for message in messages if message["role"] != "system"]
+    if not system:
+        return rest
+    return [system[0] | {"content": "\n\n".join(str(message["content"]) for message in system)}, *rest]
+
+
+def _message(messages: Sequence[Mapping[str, object]], place: int) -> Message:
+    message = {key: value for key, value in messages[place].items() if value is not None and value != []}
+    if message.get("role") == "developer":
+        message["role"] = "system"
+    message["content"] = _text(message.get("content", ""), place)
+    if "reasoning" in message:
+        message.setdefault("reasoning_content", message["reasoning"])
+    if message.get("role") == "tool" and "name" not in message:
+        name = _called_name(messages[:place], message.get("tool_call_id"))
+        message |= {"name": name} if name is not None else {}
+    return _with_arguments(message, _parsed)
+
+
+def _text(content: object, place: int) -> str:
+    """Parts become one string, a line each, as other servers join them."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise TemplateError("Message content must be a string or a list of parts.", param=f"messages[{place}].content")
+    return "\n".join(_part_text(part, f"messages[{place}].content[{index}]") for index, part in enumerate(content))
+
+
+def _part_text(part: object, param: str) -> str:
+    if isinstance(part, Mapping):
+        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
+        if isinstance(text, str):
+            return text
+    raise TemplateError("This model reads text only: send parts of type text.", param=param, code="unsupported_value")
+
+
+def _calls(message: Mapping[str, object]) -> list[Mapping[str, object]]:
+    calls = message.get("tool_calls")
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, Sequence) else []
+
+
+def _called_name(earlier: Sequence[Mapping[str, object]], call_id: object) -> object:
+    """The name of the function whose call a tool message answers."""
+    for message in reversed(earlier):
+        for call in _calls(message):
+            function = call.get("function")
+            if call.get("id") == call_id and isinstance(function, Mapping):
+                return function.get("name")
+    return None
+
+
+def _with_arguments(message: Message, convert: Callable[[object], object]) -> Message:
+    if not (calls := _calls(message)):
+        return message
+    return message | {"tool_calls": [_convert_call(call, convert) for call in calls]}
+
+
+def _convert_call(call: Mapping[str, object], convert: Callable[[object], object]) -> Message:
+    function = call.get("function")
+    if not isinstance(function, Mapping) or "arguments" not in function:
+        return dict(call)
+    return {**call, "function": {**function, "arguments": convert(function["arguments"])}}
+
+
+def _parsed(arguments: object) -> object:
+    """A JSON object where the string is one; else the string as it came, since the model wrote it."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _as_json(arguments: object) -> object:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

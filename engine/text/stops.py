@@ -1,0 +1,67 @@
+"""Stop strings in streamed text: text is held back while it may still become a stop string.
+
+An Aho-Corasick automaton reads each character once. Its state's depth is the length of the longest end of the text that
+begins some stop string: exactly what has to be held back.
+"""
+
+
+class StopMatcher:
+    """Cuts one answer's text before the first stop string that completes; of several, before the longest."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        assert all(stops), "an empty stop string would stop everything"
+        self.stopped = False
+        self._held = ""
+        self._state = 0
+        self._next: list[dict[str, int]] = [{}]  # state -> character -> state; state 0 is the empty string
+        self._depth = [0]
+        self._match = [0]  # length of the longest stop string that ends in this state
+        for stop in stops:
+            self._insert(stop)
+        self._fallback = [0] * len(self._next)  # state -> the state of its longest proper end
+        self._link()
+
+    def push(self, text: str) -> str:
+        """Take more of the answer; returns what is now safe to send. After a stop, nothing is."""
+        if self.stopped:
+            return ""
+        self._held += text
+        for end, character in enumerate(text, len(self._held) - len(text) + 1):
+            self._state = self._step(self._state, character)
+            if self._match[self._state]:
+                self.stopped = True
+                return self._release(end - self._match[self._state])
+        return self._release(len(self._held) - self._depth[self._state])
+
+    def flush(self) -> str:
+        """At the end of the answer: what was held back and became no stop string."""
+        return "" if self.stopped else self._release(len(self._held))
+
+    def _release(self, size: int) -> str:
+        released, self._held = self._held[:size], self._held[size:]
+        return released
+
+    def _step(self, state: int, character: str) -> int:
+        while state and character not in self._next[state]:
+            state = self._fallback[state]
+        return self._next[state].get(character, 0)
+
+    def _insert(self, stop: str) -> None:
+        state = 0
+        for character in stop:
+            if character not in self._next[state]:
+                self._next[state][character] = len(self._next)
+                self._next.append({})
+                self._depth.append(self._depth[state] + 1)
+                self._match.append(0)
+            state = self._next[state][character]
+        self._match[state] = len(stop)
+
+    def _link(self) -> None:
+        """Breadth first, so that every shorter state is linked before it is needed."""
+        queue = list(self._next[0].values())
+        for state in queue:
+            for character, child in self._next[state].items():
+                self._fallback[child] = self._step(self._fallback[state], character)
+                self._match[child] = self._match[child] or self._match[self._fallback[child]]
+                queue.append(child)

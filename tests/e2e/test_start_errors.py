@@ -1,0 +1,98 @@
+"""What cannot be served ends with one clear line on stderr, exit code 1 and no traceback."""
+
+import socket
+import struct
+from pathlib import Path
+
+import gguf
+import pytest
+
+from tests.e2e.processes import run_to_end
+from tests.tiny_models import write_tiny_llama
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_tiny_llama(tmp_path / "tiny.gguf")
+
+
+def error_line(*arguments: str) -> str:
+    """The last line of a start that must fail; the lines before tell the stages of loading."""
+    result = run_to_end("serve", *arguments, "--port", "0")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("octavo: ")]
+    assert len(lines) == 1
+    assert result.stderr.rstrip().endswith(lines[0])
+    return lines[0]
+
+
+def test_a_truncated_file(model: Path) -> None:
+    model.write_bytes(model.read_bytes()[:-4000])
+    assert str(model) in error_line(str(model))
+
+
+def test_a_text_file_called_gguf(tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("Dear diary, today I made a model.\n" * 20)
+    assert "not a GGUF file" in error_line(str(path))
+
+
+def test_a_huge_tensor_count(model: Path) -> None:
+    content = bytearray(model.read_bytes())
+    content[8:16] = struct.pack("<Q", 2**62)
+    model.write_bytes(content)
+    assert str(model) in error_line(str(model))
+
+
+def test_an_unknown_weight_type(model: Path) -> None:
+    content = model.read_bytes()
+    reader = gguf.GGUFReader(model)
+    offset = reader.tensors[0].field.offset
+    name = struct.unpack_from("<Q", content, offset)[0]
+    dimensions = struct.unpack_from("<I", content, offset + 8 + name)[0]
+    place = offset + 8 + name + 4 + 8 * dimensions
+    model.write_bytes(content[:place] + struct.pack("<I", 999) + content[place + 4 :])
+    assert "999" in error_line(str(model))
+
+
+def test_an_unknown_architecture(tmp_path: Path) -> None:
+    path = tmp_path / "other.gguf"
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.add_tokenizer_model("gpt2")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "'mamba'" in error_line(str(path))
+
+
+def test_a_type_that_waits_for_a_later_version(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "tiny.gguf", hidden=256, ffn=256, types={"ffn_up": "Q4_K"})
+    assert "Q4_K" in error_line(str(path))
+
+
+def test_a_port_in_use(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run_to_end("serve", str(model), "--port", str(port))
+    assert result.returncode == 1
+    assert str(port) in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--ctx", "100000"], "--ctx"),
+        (["--threads", "0"], "threads"),
+        (["--isa", "mmx"], "mmx"),
+        (["--lanes", "0"], "lanes"),
+    ],
+)
+def test_a_bad_flag(model: Path, flags: list[str], named: str) -> None:
+    assert named in error_line(str(model), *flags)
+
+
+def test_a_name_that_is_nothing() -> None:
+    assert "smollm2-135m" in error_line("smolm2-135m")

@@ -1,0 +1,53 @@
+"""Loads runners for tests, and feeds them sequences in different ways."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.families.loaded import RunnerOptions, load_runner
+from engine.runner import Runner
+from engine.runner_protocol import SequenceRows
+from engine.weights.gguf import GgufFile
+
+Float32 = NDArray[np.float32]
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@contextmanager
+def loaded(
+    path: Path, *, threads: int = 1, isa: str | None = None, activations: str = "int8", rows: int = 512, lanes: int = 8
+) -> Iterator[Runner]:
+    """A runner that can give the logits of every row of a step of up to `rows` rows."""
+    options = RunnerOptions(
+        lanes=lanes, threads=threads, isa=isa, activations=activations, max_rows=rows, max_logit_rows=rows
+    )
+    with GgufFile.open(path) as file:
+        runner = load_runner(file, options, lambda stage, done: None).runner
+        try:
+            yield runner
+        finally:
+            runner.close()
+
+
+def blocks_for(tokens: int) -> int:
+    return -(-tokens // 64)
+
+
+def feed(runner: Runner, tokens: Sequence[int], table: Sequence[int], chunk: int, start: int = 0) -> Float32:
+    """Feed a sequence alone, `chunk` tokens a step; returns the logits of every token, [tokens, vocabulary]."""
+    parts = [
+        runner.run_every_row([SequenceRows(tokens[at : at + chunk], start + at, table, True)]).copy()
+        for at in range(0, len(tokens), chunk)
+    ]
+    return np.concatenate(parts)
+
+
+def random_tokens(runner: Runner, count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, runner.vocab_size, count).tolist()
+
+
+def same_bits(a: Float32, b: Float32) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,0 +1,93 @@
+"""Logits against those of transformers: float32 within 1e-4 of the largest, and int8 within what rounding explains."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.runner import Runner
+from tests.engine.runners import GOLDEN, blocks_for, feed, loaded
+from tests.reference_llama import ReferenceLlama
+from tests.tiny_models import write_tiny_llama
+
+MODELS = ("llama_gqa", "llama_mha", "llama3_rope")
+
+
+class Golden:
+    """A golden model on a float32 runner, and what it must give."""
+
+    def __init__(self, name: str, runner: Runner) -> None:
+        with np.load(GOLDEN / name / "logits.npz") as arrays:
+            self.ids: list[int] = arrays["ids"].tolist()
+            self.full, self.decode = arrays["logits_full"], arrays["logits_decode"]
+            self.n_prefill = int(arrays["n_prefill"])
+        self.runner, self.table = runner, list(range(blocks_for(len(self.ids))))
+
+    def check(self, logits: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+        assert logits.shape == expected.shape
+        assert np.abs(logits - expected).max() < 1e-4 * np.abs(expected).max()
+        assert np.array_equal(logits.argmax(axis=1), expected.argmax(axis=1))
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def golden(request: pytest.FixtureRequest) -> Iterator[Golden]:
+    with loaded(GOLDEN / request.param / "model.gguf", activations="f32") as runner:
+        yield Golden(request.param, runner)
+
+
+def test_a_whole_prefill_gives_the_golden_logits(golden: Golden) -> None:
+    golden.check(feed(golden.runner, golden.ids, golden.table, chunk=512), golden.full)
+
+
+def test_a_prefill_then_single_tokens_give_the_golden_logits(golden: Golden) -> None:
+    first = feed(golden.runner, golden.ids[: golden.n_prefill], golden.table, chunk=512)[-1:]
+    rest = feed(golden.runner, golden.ids[golden.n_prefill :], golden.table, chunk=1, start=golden.n_prefill)
+    golden.check(np.concatenate([first, rest]), golden.decode)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_float64_reading_of_the_formulas_gives_the_golden_logits(name: str) -> None:
+    with np.load(GOLDEN / name / "logits.npz") as arrays:
+        logits = ReferenceLlama(GOLDEN / name / "model.gguf").logits(arrays["ids"].tolist())
+        expected = arrays["logits_full"]
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+TINY = {
+    "one KV head for each three": {"hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "types": "Q4_1"},
+    "heads of their own width": {"hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "types": "Q8_0", "tied": False},
+    "halves": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": {"attn_q": "F16", "ffn_down": "BF16", "token_embd": "F16"}},
+    "llama 3 frequencies": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": "Q5_0", "rope_freqs": True},
+}  # fmt: skip
+
+
+@pytest.fixture(params=TINY)
+def tiny(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write_tiny_llama(tmp_path / "tiny.gguf", seed=3, **TINY[request.param])  # type: ignore[arg-type]
+
+
+def logits_of(path: Path, tokens: list[int], activations: str) -> NDArray[np.float32]:
+    with loaded(path, activations=activations) as runner:
+        return feed(runner, tokens, list(range(blocks_for(len(tokens)))), chunk=512)
+
+
+def test_float_activations_agree_with_the_float64_reading(tiny: Path) -> None:
+    tokens = np.random.default_rng(0).integers(0, 288, 150).tolist()
+    exact = ReferenceLlama(tiny).logits(tokens)
+    assert np.abs(logits_of(tiny, tokens, "f32") - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+def test_int8_activations_move_the_distribution_a_little_only(tiny: Path) -> None:
+    tokens = np.random.default_rng(1).integers(0, 288, 150).tolist()
+    exact = log_softmax(ReferenceLlama(tiny).logits(tokens))
+    found = log_softmax(logits_of(tiny, tokens, "int8").astype(np.float64))
+    divergence = (np.exp(exact) * (exact - found)).sum(axis=1)
+    assert divergence.mean() < 5e-4 and divergence.max() < 5e-3
+
+
+def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted: NDArray[np.float64] = logits - logits.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result

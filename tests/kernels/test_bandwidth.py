@@ -1,0 +1,22 @@
+"""The bandwidth measurement, and memory for it."""
+
+import numpy as np
+import pytest
+
+from kernels.bandwidth import read_bandwidth
+from kernels.memory import zeroed
+from tests.kernels.ops import a_team
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bandwidth_is_a_positive_number(threads: int) -> None:
+    with a_team(threads) as team:
+        assert 0 < read_bandwidth(team, megabytes=16, repeats=2) < 1e13
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 7), (2, 3, 4096)])
+def test_zeroed_memory_is_zero_writable_and_of_the_right_shape(shape: tuple[int, ...]) -> None:
+    array = zeroed(shape, np.float32)
+    assert array.shape == shape and array.dtype == np.float32 and not array.any()
+    array[...] = 1
+    assert array.sum() == np.prod(shape)

@@ -1,0 +1,76 @@
+"""What the processor has: tiers by feature, and cores by affinity and quota."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kernels import cpu
+
+AVX2 = {"avx2", "fma", "f16c"}
+AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}
+
+
+@pytest.mark.parametrize(
+    ("features", "tiers"),
+    [
+        (set(), ("generic",)),
+        (AVX2 - {"f16c"}, ("generic",)),
+        (AVX2, ("avx2", "generic")),
+        (AVX2 | AVX512 - {"avx512vnni"}, ("avx2", "generic")),
+        (AVX2 | AVX512, ("avx512", "avx2", "generic")),
+    ],
+)
+def test_a_tier_needs_all_its_features(
+    monkeypatch: pytest.MonkeyPatch, features: set[str], tiers: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(cpu, "features", lambda: frozenset(features))
+    assert cpu.supported_tiers() == tiers
+
+
+def test_every_tier_has_a_number_and_generic_always_runs() -> None:
+    assert set(cpu.supported_tiers()) <= cpu.TIER_NUMBERS.keys()
+    assert cpu.supported_tiers()[-1] == "generic"
+
+
+def test_the_processor_has_a_name() -> None:
+    assert cpu.cpu_name()
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that stands for the root of the file system, on a machine of four cores."""
+    monkeypatch.setattr(cpu, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5}, raising=False)
+    return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 4), ("200000 100000", 2), ("150000 100000", 1), ("20000 100000", 1), ("900000 100000", 4)],
+)
+def test_cores_are_bounded_by_the_quota_of_cgroup_v2(system: Path, quota: str, cores: int) -> None:
+    put(system / "sys/fs/cgroup/cpu.max", quota + "\n")
+    assert cpu.usable_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 4), ("300000", 3), ("50000", 1)])
+def test_cores_are_bounded_by_the_quota_of_cgroup_v1(system: Path, quota: str, cores: int) -> None:
+    put(system / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota + "\n")
+    put(system / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+    assert cpu.usable_cores() == cores
+
+
+def test_without_a_quota_the_affinity_counts(system: Path) -> None:
+    assert cpu.usable_cores() == 4
+
+
+def test_a_name_is_found_without_cpuinfo(system: Path) -> None:
+    assert cpu.cpu_name()
+    put(system / "proc/cpuinfo", "processor : 0\nmodel name\t: Abacus 3000: Gold\n")
+    assert cpu.cpu_name() == "Abacus 3000: Gold"

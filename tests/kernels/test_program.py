@@ -1,0 +1,168 @@
+"""Programs and the team that runs them: every task once, barriers where they are asked for, threads that come and go."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.atomics import atomic_add
+from kernels.jit import address, kernel
+from kernels.program import OP_BYTES, Program, claim_task, op_record, record_at
+from kernels.simd import load_i64
+from kernels.team import Team
+from tests.kernels.ops import a_team
+
+TASKS = 13
+# Adds source[t] to target[t] for each task t, or target[t - 1] of the op before where `shift` is set.
+ADD = op_record(source="u8", target="u8", shift="i8")
+
+
+def _add_op(op: Any, thread: Any, threads: Any) -> None:
+    add = record_at(op, ADD)
+    while True:
+        task = claim_task(op)
+        if task >= 13:
+            return
+        value = load_i64(np.uintp(add.source) + np.uintp((task + add.shift) % 13 * 8))
+        atomic_add(np.uintp(add.target) + np.uintp(task * 8), value)
+
+
+ADD_OP = kernel(_add_op)
+
+
+def adding(source: np.ndarray, target: np.ndarray, program: Program, *, shift: int = 0, barrier: bool = True) -> None:
+    program.emit(
+        ADD, address(ADD_OP), barrier=barrier, source=source.ctypes.data, target=target.ctypes.data, shift=shift
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 9])
+def test_every_task_of_every_op_runs_once_a_step(threads: int) -> None:
+    source, targets = np.arange(TASKS), [np.zeros(TASKS, np.int64) for _ in range(5)]
+    program = Program()
+    for index, target in enumerate(targets):
+        adding(source, target, program, barrier=index == 4)
+    with a_team(threads) as team:
+        program.finish()
+        for step in range(1, 301):
+            team.run(program)
+            assert all(np.array_equal(target, step * source) for target in targets)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_an_op_sees_all_that_was_done_before_the_barrier(threads: int) -> None:
+    rows = np.zeros((40, TASKS), np.int64)
+    rows[0] = np.arange(TASKS)
+    program = Program()
+    for index in range(1, 40):  # each op turns the row before it by one place
+        adding(rows[index - 1], rows[index], program, shift=1)
+    program.finish()
+    with a_team(threads) as team:
+        for _ in range(100):
+            rows[1:] = 0
+            team.run(program)
+            assert np.array_equal(rows[39], np.roll(np.arange(TASKS), -39))
+
+
+def test_a_team_runs_different_programs_in_turn() -> None:
+    source, totals = np.ones(TASKS, np.int64), [np.zeros(TASKS, np.int64) for _ in range(2)]
+    programs = [Program(), Program()]
+    for count, (program, total) in enumerate(zip(programs, totals, strict=True), start=1):
+        for _ in range(count):
+            adding(source, total, program)
+        program.finish()
+    with a_team(2) as team:
+        for _ in range(50):
+            for program in programs:
+                team.run(program)
+    assert set(totals[0]) == {50} and set(totals[1]) == {100}
+
+
+def state_of(thread: threading.Thread) -> str:
+    """The state that Linux reports: R runs, S sleeps."""
+    status = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
+    return status.rpartition(")")[2].split()[0]
+
+
+def wait_until_asleep(worker: threading.Thread) -> None:
+    deadline = time.monotonic() + 20
+    while state_of(worker) != "S":
+        assert time.monotonic() < deadline, "the worker does not go to sleep"
+        time.sleep(0.001)
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("worker-")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system has no /proc")
+def test_idle_workers_sleep_and_wake_for_the_next_step() -> None:
+    source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
+    adding(source, target, program)
+    program.finish()
+    with a_team(3) as team:
+        assert len(workers()) == 2
+        for step in range(1, 31):
+            for worker in workers():
+                wait_until_asleep(worker)
+            team.run(program)
+            assert set(target) == {step}
+
+
+def test_steps_right_after_one_another_and_after_pauses_all_run() -> None:
+    source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
+    adding(source, target, program)
+    program.finish()
+    pauses = np.random.default_rng(0).exponential(1e-4, 300)
+    with a_team(2) as team:
+        for pause in pauses:  # around the time after which a worker goes to sleep
+            team.run(program)
+            time.sleep(pause)
+    assert set(target) == {len(pauses)}
+
+
+def test_stopping_ends_the_threads_whether_they_spin_or_sleep() -> None:
+    for pause in (0, 0.02):
+        team = Team(3)
+        time.sleep(pause)
+        team.stop()
+        assert workers() == []
+
+
+def test_a_thousand_teams_leave_no_thread_behind() -> None:
+    source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
+    adding(source, target, program)
+    program.finish()
+    for count in range(1000):
+        with a_team(2) as team:
+            if count % 10 == 0:
+                team.run(program)
+    assert workers() == [] and set(target) == {100}
+
+
+def test_the_ticket_of_an_op_has_a_cache_line_of_its_own() -> None:
+    program = Program()
+    array = np.zeros(TASKS, np.int64)
+    for _ in range(3):
+        adding(array, array.copy(), program)
+    program.finish()
+    assert len(program) == 3 and program.address % 64 == 0
+    fields = ADD.fields
+    assert fields is not None
+    assert ADD.itemsize == OP_BYTES and all(fields[name][1] < 192 for name in fields if name != "ticket")
+    assert fields["ticket"][1] == 192
+
+
+def test_an_op_without_a_field_is_refused() -> None:
+    with pytest.raises(AssertionError, match="shift"):
+        Program().emit(ADD, address(ADD_OP), source=0, target=0)
+
+
+def test_a_program_must_end_with_a_barrier() -> None:
+    program, array = Program(), np.zeros(TASKS, np.int64)
+    adding(array, array, program, barrier=False)
+    with pytest.raises(AssertionError, match="barrier"):
+        program.finish()
