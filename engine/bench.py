@@ -10,6 +10,7 @@ from engine.errors import OctavoError
 from engine.families.loaded import LoadedRunner, RunnerOptions, load_runner
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
+from engine.version import VERSION
 from engine.weights.gguf import GgufFile
 from kernels.bandwidth import read_bandwidth
 
@@ -30,7 +31,7 @@ class BenchOptions:
     isa: str | None
 
 
-def bench_engine(file: GgufFile, options: BenchOptions, version: str) -> Iterator[Line]:
+def bench_engine(file: GgufFile, options: BenchOptions) -> Iterator[Line]:
     """Yield one line a measurement, with the keys of the llama.cpp baseline, plus what the machine can read."""
     loaded = load_runner(
         file,
@@ -39,7 +40,7 @@ def bench_engine(file: GgufFile, options: BenchOptions, version: str) -> Iterato
     )
     runner = loaded.runner
     _check_sizes(runner, options)
-    common: Line = {"engine": "octavo", "version": version, "threads": runner.threads, "isa": loaded.isa}
+    common: Line = {"engine": "octavo", "version": VERSION, "threads": runner.threads, "isa": loaded.isa}
     try:
         tokens = np.random.default_rng(1).integers(0, runner.vocab_size, 100_000).tolist()
         yield {**common, "what": "bandwidth", "gb_s": read_bandwidth(runner.team, 1024) / 1e9}

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 
 from engine.config import EngineConfig
 from engine.errors import ModelFileError
@@ -13,6 +12,7 @@ from engine.families.loaded import RunnerOptions, load_runner
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
+from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
 from engine.weights.gguf import GgufFile
 
@@ -113,7 +113,7 @@ def fingerprint(file: GgufFile, activations: str) -> str:
 
     Tier, threads and lanes are left out on purpose: they change no bit.
     """
-    digest = hashlib.sha256(f"octavo {_version()} {activations} {file.architecture}".encode())
+    digest = hashlib.sha256(f"octavo {VERSION} {activations} {file.architecture}".encode())
     for key, value in sorted(file.metadata.items()):
         if not isinstance(value, list):
             digest.update(f"{key}={value!r}".encode())
@@ -126,10 +126,3 @@ def fingerprint(file: GgufFile, activations: str) -> str:
 def _template(file: GgufFile, tokenizer: Tokenizer) -> ChatTemplate | None:
     source = file.metadata.get("tokenizer.chat_template")
     return ChatTemplate.for_tokenizer(source, tokenizer) if isinstance(source, str) else None
-
-
-def _version() -> str:
-    try:
-        return version("octavo")
-    except PackageNotFoundError:
-        return "unknown"

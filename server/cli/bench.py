@@ -1,7 +1,6 @@
 """`octavo bench engine`: speed of the engine alone, on random tokens."""
 
 import json
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -44,7 +43,7 @@ def engine(
         batch=_batch_sizes(batch), prompt=prompt, gen=gen, ctx0=ctx0, repeats=reps, threads=threads, isa=isa
     )
     with GgufFile.open(resolve_model(model).path) as file:
-        lines = bench_engine(file, options, version("octavo"))
+        lines = bench_engine(file, options)
         if as_json:
             for line in lines:
                 typer.echo(json.dumps(line))
