@@ -125,4 +125,16 @@ def fingerprint(file: GgufFile, activations: str) -> str:
 
 def _template(file: GgufFile, tokenizer: Tokenizer) -> ChatTemplate | None:
     source = file.metadata.get("tokenizer.chat_template")
-    return ChatTemplate.for_tokenizer(source, tokenizer) if isinstance(source, str) else None
+    if not isinstance(source, str):
+        return None
+    return ChatTemplate(
+        source,
+        bos_token=_token_text(tokenizer, tokenizer.bos_id),
+        eos_token=_token_text(tokenizer, tokenizer.eos_id),
+        control_tokens=tokenizer.control_tokens,
+        user_tokens=tokenizer.user_tokens,
+    )
+
+
+def _token_text(tokenizer: Tokenizer, token: int | None) -> str:
+    return "" if token is None else tokenizer.token_text(token)

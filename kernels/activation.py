@@ -22,6 +22,7 @@ SILU = op_record(
     columns="i8",
     rows="u8",  # address of the row count, int64
     quads="u8",
+    fine="u8",
     side="u8",
     floats="u8",
 )
@@ -44,7 +45,8 @@ def silu_kernel() -> Any:
     def silu_op(op, thread, threads):
         silu = record_at(op, SILU)
         columns = silu.columns
-        quads, side, floats = np.uintp(silu.quads), np.uintp(silu.side), np.uintp(silu.floats)
+        quads, fine = np.uintp(silu.quads), np.uintp(silu.fine)
+        side, floats = np.uintp(silu.side), np.uintp(silu.floats)
         rows = load_i64(np.uintp(silu.rows))
         parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
@@ -58,6 +60,6 @@ def silu_kernel() -> Any:
                 offset = np.uintp((start + lane) * columns * 4)
                 gate = np.uintp(silu.gate) + offset
                 _silu_times_up(gate, np.uintp(silu.up) + offset, first, last)
-                pack_lane(gate, start, lane, rows, columns, first, last, quads, side, floats)
+                pack_lane(gate, start, lane, rows, columns, first, last, quads, fine, side, floats)
 
     return kernel(silu_op)

@@ -4,10 +4,14 @@ Rows are cut into as many tiles of 8 as there are, and the rest into tiles of 4,
 starts at row s, the values of its rows stand side by side, so that a kernel finds all it needs at fixed distances:
 
     quads    int8  [columns / 4][w][4]          at s * columns
-    side     f32 scale, f32 scale * sum(q), i32 sum(q): [columns / 32][3][w]     at s * columns / 32 * 12
+    fine     int8, laid out as quads; written only for blocks of the fine kind
+    side     [columns / 32][4][w]: f32 scale, f32 scale * sum(q), i32 sum(q), i32 kind      at s * columns / 32 * 16
     floats   f32   [columns][w]                 at s * columns * 4
 
-Quantization is per row and per 32 values: scale = max|x| / 127, q = round(x / scale), ties to even.
+Quantization is per row and per 32 values: q = round(x / scale), ties to even. A plain block has 8 bits: its scale is
+max|x| / 127. Where one value holds more than half of a block's energy, 8 bits would drown the other 31; such a block
+is fine and has 15 bits: its scale is max|x| / 16256, and q = 128 * high + low, high in quads (-127..127), low in fine
+(-64..63). The kind follows from the row alone, and integer sums join the two exactly.
 """
 
 from dataclasses import dataclass
@@ -19,8 +23,11 @@ from kernels.quant.block32 import SIDE_BYTES, VALUES
 from kernels.simd import (
     absolute,
     add_i32x16,
+    fma,
     load_f32x16,
+    lower_plane,
     maximum,
+    reduce_add,
     reduce_add_i32,
     reduce_max,
     round_to_i32,
@@ -29,9 +36,11 @@ from kernels.simd import (
     store_i32,
     store_quads_i8,
     store_strided_f32,
+    upper_plane,
 )
 
 TILE_WIDTHS = (8, 4, 2, 1)
+_SMALLEST_NORMAL = np.float32(1.1754944e-38)
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,8 @@ class Activations:
     """Buffers for up to `max_rows` packed rows of up to `max_columns` values; one at a time holds a matmul's input."""
 
     quads: np.ndarray  # int8 [max_rows * max_columns]
-    side: np.ndarray  # uint8 [max_rows * max_columns / 32 * 12]
+    fine: np.ndarray  # int8 [max_rows * max_columns]
+    side: np.ndarray  # uint8 [max_rows * max_columns / 32 * 16]
     floats: np.ndarray  # float32 [max_rows * max_columns]
 
     @classmethod
@@ -47,12 +57,15 @@ class Activations:
         """Make zeroed buffers; pages that no step touches cost no memory."""
         size = max_rows * max_columns
         return cls(
-            np.zeros(size, np.int8), np.zeros(-(-size // VALUES) * SIDE_BYTES, np.uint8), np.zeros(size, np.float32)
+            quads=np.zeros(size, np.int8),
+            fine=np.zeros(size, np.int8),
+            side=np.zeros(-(-size // VALUES) * SIDE_BYTES, np.uint8),
+            floats=np.zeros(size, np.float32),
         )
 
     def fields(self) -> dict[str, int]:
-        """The three addresses, as the op records name them."""
-        return {"quads": self.quads.ctypes.data, "side": self.side.ctypes.data, "floats": self.floats.ctypes.data}
+        """The addresses, as the op records name them."""
+        return {name: getattr(self, name).ctypes.data for name in ("quads", "fine", "side", "floats")}
 
 
 @njit_inline
@@ -77,7 +90,7 @@ def tile_start(tile, rows):
 
 
 @njit_inline
-def pack_lane(source, start, lane, rows, columns, first, last, quads, side, floats):
+def pack_lane(source, start, lane, rows, columns, first, last, quads, fine, side, floats):
     """Pack columns first..last-1 (multiples of 32) of row start + lane, whose tile starts at row `start`.
 
     source: address of the row's float32 [columns]; quads or floats may be 0 where nobody reads them. One thread packs
@@ -85,9 +98,12 @@ def pack_lane(source, start, lane, rows, columns, first, last, quads, side, floa
     """
     width = tile_width(start, rows)
     if quads != 0:
-        tile_quads = quads + np.uintp(start * columns + lane * 4)
-        tile_side = side + np.uintp(start * (columns // 32) * 12 + lane * 4)
-        _quantize(source, first // 32, last // 32, tile_quads, tile_side, width)
+        lane_offset = np.uintp(start * columns + lane * 4)
+        tile_side = side + np.uintp(start * (columns // 32) * SIDE_BYTES + lane * 4)
+        for block in range(first // 32, last // 32):
+            offset = lane_offset + np.uintp(block * 32 * width)
+            block_side = tile_side + np.uintp(block * SIDE_BYTES * width)
+            _quantize(source + np.uintp(block * 128), quads + offset, fine + offset, block_side, width)
     if floats != 0:
         tile_floats = floats + np.uintp((start * columns + lane) * 4)
         for column in range(first, last, 16):
@@ -96,26 +112,29 @@ def pack_lane(source, start, lane, rows, columns, first, last, quads, side, floa
 
 
 @njit_inline
-def _quantize(source, first_block, last_block, quads, side, width):
+def _quantize(source, quads, fine, side, width):
+    """Quantize 32 values; the other addresses are the lane's places in the block."""
+    a, b = load_f32x16(source), load_f32x16(source + np.uintp(64))
+    largest = reduce_max(maximum(absolute(a), absolute(b)))
+    energy = reduce_add(fma(a, a, b * b))
+    is_fine = largest * largest > np.float32(0.5) * energy
+    levels = np.float32(16256) if is_fine else np.float32(127)
+    scale = largest / levels
+    # A scale in the subnormal range has no finite inverse; such a block counts as zero.
+    inverse = np.float32(1) / scale if scale > _SMALLEST_NORMAL else np.float32(0)
+    a_q, b_q = round_to_i32(a * splat_f32x16(inverse)), round_to_i32(b * splat_f32x16(inverse))
     stride = np.uintp(width * 4)
-    for block in range(first_block, last_block):
-        low = load_f32x16(source + np.uintp(block * 128))
-        high = load_f32x16(source + np.uintp(block * 128 + 64))
-        largest = reduce_max(maximum(absolute(low), absolute(high)))
-        scale = largest / np.float32(127)
-        inverse = np.float32(0)
-        if scale > np.float32(0):
-            inverse = np.float32(1) / scale
-        # A scale in the subnormal range has no finite inverse; such a block counts as zero.
-        if not inverse < np.float32(3e38):
-            inverse = np.float32(0)
-        low_q = round_to_i32(low * splat_f32x16(inverse))
-        high_q = round_to_i32(high * splat_f32x16(inverse))
-        target = quads + np.uintp(block * 8 * width * 4)
-        store_quads_i8(low_q, target, stride)
-        store_quads_i8(high_q, target + np.uintp(4 * width * 4), stride)
-        total = reduce_add_i32(add_i32x16(low_q, high_q))
-        block_side = side + np.uintp(block * 12 * width)
-        store_f32(scale, block_side)
-        store_f32(scale * np.float32(total), block_side + stride)
-        store_i32(np.int32(total), block_side + stride + stride)
+    half = np.uintp(4 * width * 4)
+    if is_fine:
+        store_quads_i8(lower_plane(a_q), fine, stride)
+        store_quads_i8(lower_plane(b_q), fine + half, stride)
+        store_quads_i8(upper_plane(a_q), quads, stride)
+        store_quads_i8(upper_plane(b_q), quads + half, stride)
+    else:
+        store_quads_i8(a_q, quads, stride)
+        store_quads_i8(b_q, quads + half, stride)
+    total = np.int32(reduce_add_i32(add_i32x16(a_q, b_q)))
+    store_f32(scale, side)
+    store_f32(scale * np.float32(total), side + stride)
+    store_i32(total, side + np.uintp(2) * stride)
+    store_i32(np.int32(1) if is_fine else np.int32(0), side + np.uintp(3) * stride)

@@ -37,9 +37,13 @@ class GenericDot:
         even, odd = self._deinterleave(pairs)
         return builder.add(state, builder.add(even, odd))
 
-    def total(self, state, integer_sum_address):
-        """The finished sum of (weight - offset) * activation."""
-        return _subtract_offset(self.builder, state, integer_sum_address, self.offset)
+    def total(self, state):
+        """The finished sum of weight * activation."""
+        return state
+
+    def without_offset(self, total, integer_sum_address):
+        """The sum of (weight - offset) * activation."""
+        return _subtract_offset(self.builder, total, integer_sum_address, self.offset)
 
     def _add_halves(self, value):
         sixteen = constant(value.type, 16)
@@ -88,13 +92,14 @@ class Avx2Dot:
             wide, narrow, room = self._widen(wide, narrow), None, self.room
         return wide, pairs if narrow is None else builder.add(narrow, pairs), room - 1
 
-    def total(self, state, integer_sum_address):
-        """The finished sum of (weight - offset) * activation."""
+    def total(self, state):
+        """The finished sum of weight * activation."""
         wide, narrow, _ = state
-        if narrow is not None:
-            wide = self._widen(wide, narrow)
-        # Weights made signed have lost their offset already.
-        return _subtract_offset(self.builder, wide, integer_sum_address, 0 if self.signed else self.offset)
+        return wide if narrow is None else self._widen(wide, narrow)
+
+    def without_offset(self, total, integer_sum_address):
+        """The sum of (weight - offset) * activation; weights made signed have lost their offset already."""
+        return _subtract_offset(self.builder, total, integer_sum_address, 0 if self.signed else self.offset)
 
     def _pairs(self, unsigned, signed):
         return call(self.builder, "llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), [unsigned, signed])

@@ -18,7 +18,7 @@ from kernels.activations import TILE_WIDTHS, tile_width
 from kernels.dot import DOTS_BY_TIER
 from kernels.jit import address, kernel
 from kernels.program import claim_task, op_record, record_at
-from kernels.quant.block32 import accumulate_block32, accumulator_type
+from kernels.quant.block32 import SIDE_BYTES, accumulate_block32, accumulator_type
 from kernels.quant.floats import FloatType, accumulate_value
 from kernels.quant.weight_types import WeightType
 from kernels.simd import I64, load, load_i64, pointer, store
@@ -31,6 +31,7 @@ MATMUL = op_record(
     columns="i8",  # k
     rows="u8",  # address of the step's row count, int64
     quads="u8",
+    fine="u8",
     side="u8",
     floats="u8",  # the packed activations
     output="u8",  # float32 [rows, output_stride]
@@ -85,7 +86,8 @@ def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
         matmul = record_at(op, MATMUL)
         blocks = matmul.blocks
         quads = np.uintp(matmul.quads) + np.uintp(row * matmul.columns)
-        side = np.uintp(matmul.side) + np.uintp(row * blocks * 12)
+        fine = np.uintp(matmul.fine) + np.uintp(row * matmul.columns)
+        side = np.uintp(matmul.side) + np.uintp(row * blocks * SIDE_BYTES)
         output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
         for group in range(first, last):
             weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
@@ -95,7 +97,8 @@ def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
                     sums,
                     weights + np.uintp(block * packed_bytes),
                     quads + np.uintp(block * 32 * lanes),
-                    side + np.uintp(block * 12 * lanes),
+                    fine + np.uintp(block * 32 * lanes),
+                    side + np.uintp(block * SIDE_BYTES * lanes),
                     kind,
                     lanes,
                     tier,
@@ -133,8 +136,9 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
 
 def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
     """Compile the tile function of any weight type."""
-    make = float_tile if isinstance(kind, FloatType) else quantized_tile
-    return make(kind.number, kind.packed_bytes, lanes, tier)
+    if isinstance(kind, FloatType):
+        return float_tile(kind.number, kind.packed_bytes, lanes, tier)
+    return quantized_tile(kind.number, kind.packed_bytes, lanes, tier)
 
 
 def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ NORM = op_record(
     rows="u8",  # address of the row count, int64
     scratch="u8",  # float32 [threads, columns]
     quads="u8",
+    fine="u8",
     side="u8",
     floats="u8",
 )
@@ -31,6 +32,7 @@ PACK = op_record(
     columns="i8",
     rows="u8",  # address of the row count, int64
     quads="u8",
+    fine="u8",
     side="u8",
     floats="u8",
 )
@@ -61,7 +63,8 @@ def norm_kernel() -> Any:
     def norm_op(op, thread, threads):
         norm = record_at(op, NORM)
         columns, weight = norm.columns, np.uintp(norm.weight)
-        quads, side, floats = np.uintp(norm.quads), np.uintp(norm.side), np.uintp(norm.floats)
+        quads, fine = np.uintp(norm.quads), np.uintp(norm.fine)
+        side, floats = np.uintp(norm.side), np.uintp(norm.floats)
         rows = load_i64(np.uintp(norm.rows))
         scaled = np.uintp(norm.scratch) + np.uintp(thread * columns * 4)
         while True:
@@ -74,7 +77,7 @@ def norm_kernel() -> Any:
                     origin = load_i64(np.uintp(norm.gather) + np.uintp(origin * 8))
                 source = np.uintp(norm.source) + np.uintp(origin * columns * 4)
                 _normalize(source, weight, columns, norm.epsilon, scaled)
-                pack_lane(scaled, start, lane, rows, columns, np.int64(0), columns, quads, side, floats)
+                pack_lane(scaled, start, lane, rows, columns, np.int64(0), columns, quads, fine, side, floats)
 
     return kernel(norm_op)
 
@@ -86,7 +89,8 @@ def pack_kernel() -> Any:
     def pack_op(op, thread, threads):
         pack = record_at(op, PACK)
         columns = pack.columns
-        quads, side, floats = np.uintp(pack.quads), np.uintp(pack.side), np.uintp(pack.floats)
+        quads, fine = np.uintp(pack.quads), np.uintp(pack.fine)
+        side, floats = np.uintp(pack.side), np.uintp(pack.floats)
         rows = load_i64(np.uintp(pack.rows))
         parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
@@ -98,6 +102,6 @@ def pack_kernel() -> Any:
             last = min(first + PACK_COLUMNS, columns)
             for lane in range(tile_width(start, rows)):
                 source = np.uintp(pack.source) + np.uintp((start + lane) * columns * 4)
-                pack_lane(source, start, lane, rows, columns, first, last, quads, side, floats)
+                pack_lane(source, start, lane, rows, columns, first, last, quads, fine, side, floats)
 
     return kernel(pack_op)

@@ -46,8 +46,11 @@ class Program:
         self._records: list[np.ndarray] = []
         self._array = np.zeros(0, np.uint8)
 
-    def emit(self, dtype: np.dtype, function: int, *, barrier: bool | int = True, **fields: int | float) -> None:
-        """Append one op; `barrier=False` lets threads go on to the next op before all have finished this one."""
+    def emit(self, dtype: np.dtype, function: int, *, barrier: float = True, **fields: float) -> np.ndarray:
+        """Append one op and return its record, which may be changed until `finish`.
+
+        `barrier=False` lets threads go on to the next op before all have finished this one.
+        """
         missing = set(dtype.names or ()) - {"function", "barrier", "ticket"} - set(fields)
         assert not missing, f"fields without a value: {missing}"
         record = np.zeros(1, dtype)
@@ -55,6 +58,7 @@ class Program:
         for name, value in fields.items():
             record[name] = value
         self._records.append(record)
+        return record
 
     def finish(self) -> "Program":
         """Lay the records out for running."""

@@ -268,6 +268,31 @@ def round_to_i32(typingctx, a):
 
 
 @intrinsic
+def upper_plane(typingctx, q):
+    """high of q = 128 * high + low with low in [-64, 63], for 16 int32."""
+
+    def codegen(context, builder, signature, arguments):
+        return _upper_plane(builder, arguments[0])
+
+    return i32x16(i32x16), codegen
+
+
+@intrinsic
+def lower_plane(typingctx, q):
+    """low of q = 128 * high + low with low in [-64, 63], for 16 int32."""
+
+    def codegen(context, builder, signature, arguments):
+        high = _upper_plane(builder, arguments[0])
+        return builder.sub(arguments[0], builder.shl(high, constant(i32x16.llvm, 7)))
+
+    return i32x16(i32x16), codegen
+
+
+def _upper_plane(builder, q):
+    return builder.ashr(builder.add(q, constant(i32x16.llvm, 64)), constant(i32x16.llvm, 7))
+
+
+@intrinsic
 def to_f32x16(typingctx, a):
     """Convert 16 int32, rounding to nearest."""
 

@@ -137,6 +137,16 @@ def test_the_locks_satisfy_what_pyproject_asks_for() -> None:
         assert_pinned(everything, Requirement(line))
 
 
+def test_the_tree_of_the_readme_names_what_is_there() -> None:
+    (tree,) = re.findall(r"^```\n(octavo\.py .*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    named, folder = set[str](), ""
+    for indent, name in re.findall(r"^( *)(\S+)", tree, re.MULTILINE):
+        folder = folder if indent else name
+        named.add(folder + name if indent else name)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert {path.parent.relative_to(ROOT).as_posix() + "/" for path in modules()} <= named
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     commands = [
         line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("python3 -m venv .venv")

@@ -1,5 +1,6 @@
 """Compiles every kernel that a model needs before its weights are loaded, so that the wait can be shown."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,8 +40,8 @@ def _tasks(config: LlamaConfig, types: list[str], tier: int) -> list[Callable[[]
     tasks: list[Callable[[], Any]] = [norm_kernel, pack_kernel, silu_kernel, rotary_kernel, matmul_kernel]
     tasks.append(attention_kernel)
     for rows in sorted({1, rows_per_tile(group)}):
-        tasks.append(lambda rows=rows: attention_tile(group, rows, dim, width))  # type: ignore[misc]
+        tasks.append(functools.partial(attention_tile, group, rows, dim, width))
     for name in types:
         for lanes in TILE_WIDTHS:
-            tasks.append(lambda name=name, lanes=lanes: compile_tile(WEIGHT_TYPES[name], lanes, tier))  # type: ignore[misc]
+            tasks.append(functools.partial(compile_tile, WEIGHT_TYPES[name], lanes, tier))
     return tasks

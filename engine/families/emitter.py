@@ -1,6 +1,9 @@
 """Emits the ops that families are made of; a family's builder then reads like its formulas."""
 
 import math
+from typing import Any
+
+import numpy as np
 
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Matrix, WeightLoader
@@ -25,7 +28,9 @@ class Emitter:
     def __init__(self, *, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int) -> None:
         self.program = Program()
         self._weights, self._state, self._capacity, self._tier = weights, state, capacity, tier
-        self._columns = 0  # of the packed input
+        # What packed the input of the next matmuls, and how many columns it has.
+        self._packing: Any = None
+        self._columns = 0
         self._rows = state.inputs.address("rows")
 
     def norm(self, weight: str, epsilon: float, *, logits_only: bool = False) -> None:
@@ -33,33 +38,24 @@ class Emitter:
         columns = self._state.hidden.shape[1]
         if logits_only:
             self._rows = self._state.inputs.address("logit_rows")
-        self.program.emit(
+        self._note_packing(
             NORM,
-            address(norm_kernel()),
+            norm_kernel(),
+            columns,
             source=self._state.hidden.ctypes.data,
             gather=self._state.inputs.logit_index.ctypes.data if logits_only else 0,
             weight=self._state.hold(self._weights.vector(weight, columns)),
             epsilon=epsilon,
-            columns=columns,
             scratch=self._buffer("norm_scratch"),
-            **self._packing(columns),
         )
 
     def pack(self, buffer: str, columns: int) -> None:
         """Pack a buffer."""
-        source = self._buffer(buffer)
-        self.program.emit(PACK, address(pack_kernel()), source=source, columns=columns, **self._packing(columns))
+        self._note_packing(PACK, pack_kernel(), columns, source=self._buffer(buffer))
 
     def silu(self, columns: int) -> None:
         """Pack silu(gate) * up."""
-        self.program.emit(
-            SILU,
-            address(silu_kernel()),
-            gate=self._buffer("gate"),
-            up=self._buffer("up"),
-            columns=columns,
-            **self._packing(columns),
-        )
+        self._note_packing(SILU, silu_kernel(), columns, gate=self._buffer("gate"), up=self._buffer("up"))
 
     def matmul(self, weight: str, output: str | None, outputs: int, *, barrier: bool = True) -> None:
         """Multiply the packed input; the result goes to a buffer, or (None) is added to the residual stream."""
@@ -112,6 +108,7 @@ class Emitter:
 
     def _emit_matmul(self, matrix: Matrix, output: int, stride: int, *, add: bool, barrier: bool) -> None:
         groups, blocks, packed_bytes = matrix.packed.shape
+        self._ask_for(matrix)
         self.program.emit(
             gemv.MATMUL,
             address(gemv.matmul_kernel()),
@@ -129,10 +126,25 @@ class Emitter:
             **gemv.tile_functions(matrix.kind, self._tier),
         )
 
-    def _packing(self, columns: int) -> dict[str, int]:
-        """The fields of an op that packs a matmul's input."""
+    def _note_packing(self, dtype: np.dtype, kernel: Any, columns: int, **fields: float) -> None:
+        """Emit an op that packs; the matmuls that follow say in which forms they read its rows."""
         self._columns = columns
-        return {"rows": self._rows, **self._state.packed.fields()}
+        self._packing = self.program.emit(
+            dtype,
+            address(kernel),
+            columns=columns,
+            rows=self._rows,
+            quads=0,
+            fine=0,
+            side=0,
+            floats=0,
+            **fields,
+        )
+
+    def _ask_for(self, matrix: Matrix) -> None:
+        """Have the input packed in the form that this matrix's kernels read."""
+        for name in ("floats",) if matrix.kind.takes_floats else ("quads", "fine", "side"):
+            self._packing[name] = self._state.packed.fields()[name]
 
     def _buffer(self, name: str) -> int:
         return int(self._state.buffers[name].ctypes.data)

@@ -32,8 +32,7 @@ def system_first(messages: Sequence[Message]) -> list[Message]:
 
 def _message(messages: Sequence[Mapping[str, object]], place: int) -> Message:
     message = {key: value for key, value in messages[place].items() if value is not None and value != []}
-    if message.get("role") == "developer":
-        message["role"] = "system"
+    message["role"] = _role(message.get("role"), place)
     message["content"] = _text(message.get("content", ""), place)
     if "reasoning" in message:
         message.setdefault("reasoning_content", message["reasoning"])
@@ -41,6 +40,13 @@ def _message(messages: Sequence[Mapping[str, object]], place: int) -> Message:
         name = _called_name(messages[:place], message.get("tool_call_id"))
         message |= {"name": name} if name is not None else {}
     return _with_arguments(message, _parsed)
+
+
+def _role(role: object, place: int) -> str:
+    """Roles are part of the scaffold, so they are plain words."""
+    if not isinstance(role, str) or not role.isidentifier():
+        raise TemplateError("A message's role must be a word such as user.", param=f"messages[{place}].role")
+    return "system" if role == "developer" else role
 
 
 def _text(content: object, place: int) -> str:

@@ -29,7 +29,7 @@ class SpecialTokens:
                 done = start + len(token)
         return [*pieces, text[done:]]
 
-    def guard(self, text: str, guard: str) -> str:
+    def guard(self, text: str, guard: str, edges: bool = True) -> str:
         """Put a guard character into every special token of the text, and where one could begin or end at its edges.
 
         Overlapping tokens each get theirs, so no substring of the result is a special token, and nor is one made by
@@ -37,14 +37,18 @@ class SpecialTokens:
         Tokens of one character cannot hold a guard and are left alone.
         """
         cuts = {start + 1 for start, token in self._occurrences(text) if len(token) > 1}
+        if edges:
+            cuts |= self._open_edges(text)
+        bounds = [0, *sorted(cuts), len(text)]
+        return guard.join(text[a:b] for a, b in pairwise(bounds)) if cuts else text
+
+    def _open_edges(self, text: str) -> set[int]:
+        """The ends of the text, white space apart, that other text could complete to a special token."""
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
         sizes = range(1, min(self._longest, end - start + 1))
-        if any(text[start : start + size] in self._tails for size in sizes):
-            cuts.add(start)
-        if any(text[end - size : end] in self._heads for size in sizes):
-            cuts.add(end)
-        edges = [0, *sorted(cuts), len(text)]
-        return guard.join(text[a:b] for a, b in pairwise(edges)) if cuts else text
+        opens = any(text[start : start + size] in self._tails for size in sizes)
+        closes = any(text[end - size : end] in self._heads for size in sizes)
+        return ({start} if opens else set()) | ({end} if closes else set())
 
     def _occurrences(self, text: str) -> Iterator[tuple[int, str]]:
         """Start and text of the longest special token at every position that has one."""

@@ -41,6 +41,10 @@ class Tokenizer:
         return self._vocabulary.bos_id
 
     @property
+    def eos_id(self) -> int | None:
+        return self._vocabulary.eos_id
+
+    @property
     def add_bos(self) -> bool:
         """Does the model expect its BOS token before every prompt?"""
         wanted = self._model.adds_bos if self._vocabulary.add_bos is None else self._vocabulary.add_bos

@@ -67,6 +67,7 @@ class Vocabulary:
     scores: list[float]  # SentencePiece only, else empty
     merges: list[str]  # BPE only, else empty
     bos_id: int | None
+    eos_id: int | None
     end_ids: frozenset[int]
     add_bos: bool | None  # None: as the kind of tokenizer has it
     add_space_prefix: bool
@@ -92,6 +93,7 @@ class Vocabulary:
             )
         tokens = _tokens(metadata)
         types = _types(metadata, tokens)
+        eos_id = _token_id(metadata, "eos_token_id", len(tokens), 2 if model == "llama" else None)
         return cls(
             model=model,
             pre=_text(metadata, "pre", "default"),
@@ -100,7 +102,8 @@ class Vocabulary:
             scores=_scores(metadata, len(tokens)) if model == "llama" else [],
             merges=_strings(metadata, "merges") if model == "gpt2" else [],
             bos_id=_token_id(metadata, "bos_token_id", len(tokens), 1 if model == "llama" else None),
-            end_ids=_end_ids(metadata, tokens, types, 2 if model == "llama" else None),
+            eos_id=eos_id,
+            end_ids=_end_ids(metadata, tokens, types, eos_id),
             add_bos=_flag(metadata, "add_bos_token"),
             add_space_prefix=_flag(metadata, "add_space_prefix") is not False and model == "llama",
             strips_after_special=_is_phi3(metadata),
@@ -189,11 +192,9 @@ def _token_id(metadata: Mapping[str, object], key: str, count: int, default: int
     return int(value)
 
 
-def _end_ids(
-    metadata: Mapping[str, object], tokens: list[str], types: list[int], default_eos: int | None
-) -> frozenset[int]:
+def _end_ids(metadata: Mapping[str, object], tokens: list[str], types: list[int], eos_id: int | None) -> frozenset[int]:
     named = (
-        _token_id(metadata, "eos_token_id", len(tokens), default_eos),
+        eos_id,
         _token_id(metadata, "eot_token_id", len(tokens), None),
         _token_id(metadata, "eom_token_id", len(tokens), None),
     )

@@ -15,6 +15,7 @@ The block function, for each of B rows of activations (int8 values x, one f32 sc
     acc = fma(f32(sum((w - offset) * x)), d * scale, acc);   with minimums: acc = fma(m, scale * sum(x), acc)
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,12 +25,12 @@ from numba.core import cgutils
 from numba.core.extending import intrinsic
 
 from kernels.dot import DOTS_BY_TIER
-from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I16, I64, constant, fused_multiply_add, load, splat
+from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I16, I32, I64, call, constant, fused_multiply_add, load, splat
 
 VALUES = 32
 ROWS = 16
-# Bytes a lane of the activations' side data: f32 scale, f32 scale * sum, i32 sum.
-SIDE_BYTES = 12
+# Bytes a lane of the activations' side data: f32 scale, f32 scale * sum, i32 sum, i32 kind (see activations.py).
+SIDE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -153,57 +154,82 @@ def register(kind):
 
 
 @intrinsic(prefer_literal=True)
-def accumulate_block32(typingctx, accumulators, block, quads, side, kind, lanes, tier):
+def accumulate_block32(typingctx, accumulators, block, quads, fine, side, kind, lanes, tier):
     """Add one block to the accumulators of `lanes` rows of activations.
 
     accumulators: tuple of lanes * parts float vectors, [part][lane]; block: address of a packed block;
-    quads: address of int8 [8][lanes][4]; side: address of the side data [3][lanes] (see SIDE_BYTES).
+    quads, fine: addresses of int8 [8][lanes][4]; side: address of the side data [4][lanes].
     """
     weight_type, width = BLOCK32_BY_NUMBER[kind.literal_value], lanes.literal_value
     make_dot = DOTS_BY_TIER[tier.literal_value]
 
     def codegen(context, builder, signature, arguments):
-        values, block, quads, side = arguments[:4]
+        values, block, quads, fine, side = arguments[:5]
         values = cgutils.unpack_tuple(builder, values, accumulators.count)
         for part in range(ROWS // make_dot.rows):
             if part:
                 # Else LLVM keeps every broadcast activation of the first part for the second, on the stack.
                 builder.fence("seq_cst", targetscope="singlethread")
             chunk = slice(part * width, (part + 1) * width)
-            values[chunk] = _emit_part(builder, weight_type, make_dot, part, values[chunk], block, quads, side)
+            totals = _emit_totals(builder, weight_type, make_dot, part, block, quads, fine, side, width)
+            values[chunk] = _emit_scaling(builder, weight_type, part, block, side, values[chunk], totals)
         return cgutils.pack_array(builder, values)
 
-    return accumulators(accumulators, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
+    return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
 
 
-def _emit_part(builder, weight_type, make_dot, part, accumulators, block, quads, side):
-    """The block function for the rows of one part."""
-    width, rows = len(accumulators), make_dot.rows
+def _emit_totals(builder, weight_type, make_dot, part, block, quads, fine, side, width):
+    """The integer sums of (w - offset) * x for each lane: one part of the rows."""
     dot = make_dot(builder, weight_type.max_weight, weight_type.offset)
-    states = [dot.zero() for _ in range(width)]
-    for quad, weights in weight_type.emit_quads(builder, block, part, rows):
-        for lane in range(width):
-            states[lane] = dot.add(states[lane], weights, builder.add(quads, I64(4 * (quad * width + lane))))
+    weights = list(weight_type.emit_quads(builder, block, part, make_dot.rows))
+
+    def sums(plane, lanes):
+        states = {lane: dot.zero() for lane in lanes}
+        for (quad, vector), lane in itertools.product(weights, lanes):
+            states[lane] = dot.add(states[lane], vector, builder.add(plane, I64(4 * (quad * width + lane))))
+        return [dot.total(state) for state in states.values()]
+
+    totals = [cgutils.alloca_once_value(builder, total) for total in sums(quads, range(width))]
+    kinds = load(builder, _side(builder, side, 3, 0, width), ir.VectorType(I32, width))
+    any_fine = call(builder, f"llvm.vector.reduce.or.v{width}i32", I32, [kinds])
+    with builder.if_then(builder.icmp_signed("!=", any_fine, I32(0)), likely=False):
+        for lane, total in enumerate(totals):
+            is_fine = builder.icmp_signed("!=", builder.extract_element(kinds, I32(lane)), I32(0))
+            with builder.if_then(is_fine):
+                high = builder.shl(builder.load(total), constant(builder.load(total).type, 7))
+                builder.store(builder.add(high, sums(fine, [lane])[0]), total)
+    return [
+        dot.without_offset(builder.load(total), _side(builder, side, 2, lane, width))
+        for lane, total in enumerate(totals)
+    ]
+
+
+def _emit_scaling(builder, weight_type, part, block, side, accumulators, totals):
+    """The f32 part of the block function: scale the integer sums, and add the minimums."""
+    width, rows = len(accumulators), totals[0].type.count
 
     def row_vector(index):
         halves = load(builder, builder.add(block, I64(2 * ROWS * index + 2 * rows * part)), ir.VectorType(F16, rows))
         return builder.fpext(halves, ir.VectorType(F32, rows))
 
-    def side_address(row, lane):
-        return builder.add(side, I64(4 * (row * width + lane)))
+    def lane_number(row, lane):
+        return splat(builder, load(builder, _side(builder, side, row, lane, width), F32), rows)
 
     scales = row_vector(0)
     minimums = row_vector(1) if weight_type.has_minimum else None
     result = []
-    for lane in range(width):
-        total = builder.sitofp(dot.total(states[lane], side_address(2, lane)), scales.type)
-        scale = builder.fmul(scales, splat(builder, load(builder, side_address(0, lane), F32), rows))
-        value = fused_multiply_add(builder, total, scale, accumulators[lane])
+    for lane, total in enumerate(totals):
+        scale = builder.fmul(scales, lane_number(0, lane))
+        value = fused_multiply_add(builder, builder.sitofp(total, scales.type), scale, accumulators[lane])
         if minimums is not None:
-            row_sum = splat(builder, load(builder, side_address(1, lane), F32), rows)
-            value = fused_multiply_add(builder, minimums, row_sum, value)
+            value = fused_multiply_add(builder, minimums, lane_number(1, lane), value)
         result.append(value)
     return result
+
+
+def _side(builder, side, row, lane, width):
+    """The address of one number of a lane's side data."""
+    return builder.add(side, I64(4 * (row * width + lane)))
 
 
 def accumulator_type(lanes, tier):

@@ -84,7 +84,7 @@ def test_int8_activations_move_the_distribution_a_little_only(tiny: Path) -> Non
     exact = log_softmax(ReferenceLlama(tiny).logits(tokens))
     found = log_softmax(logits_of(tiny, tokens, "int8").astype(np.float64))
     divergence = (np.exp(exact) * (exact - found)).sum(axis=1)
-    assert divergence.mean() < 5e-4 and divergence.max() < 5e-3
+    assert divergence.mean() < 5e-4 and divergence.max() < 3e-3
 
 
 def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

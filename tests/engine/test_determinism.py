@@ -1,0 +1,157 @@
+"""The promise: a sequence's logits have the same bits whoever shares the step, and however the work is cut up."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.runner import Runner
+from engine.runner_protocol import SequenceRows
+from kernels.cpu import supported_tiers
+from tests.engine.runners import GOLDEN, blocks_for, feed, loaded, random_tokens, same_bits
+from tests.tiny_models import write_tiny_llama
+
+Float32 = NDArray[np.float32]
+TOKENS = 200  # four blocks, the last one not full
+TIERS = supported_tiers()
+
+EVERY_TYPE = {
+    "token_embd": "Q8_0",
+    "attn_q": "Q4_1",
+    "attn_k": "Q8_0",
+    "attn_v": "Q5_0",
+    "attn_output": "Q4_0",
+    "ffn_gate": "Q5_1",
+    "ffn_up": "Q4_1",
+    "ffn_down": "Q5_0",
+}
+HALVES = {"token_embd": "F16", "output": "Q8_0", "attn_q": "BF16", "attn_output": "F16", "ffn_up": "Q4_0", "ffn_down": "BF16"}
+TINY = {
+    "a group of 3": {"hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "types": EVERY_TYPE, "vocab": 277},
+    "a group of 1": {"hidden": 64, "heads": 4, "kv_heads": 4, "types": HALVES, "tied": False, "rope_freqs": True},
+    "a group of 2": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": "Q4_1", "vocab": 301},
+}
+MODELS = (*TINY, "llama_gqa", "llama3_rope")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param not in TINY:
+        return GOLDEN / request.param / "model.gguf"
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    return write_tiny_llama(path, seed=11, **TINY[request.param])  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def runner(model: Path) -> Iterator[Runner]:
+    with loaded(model) as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def tokens(runner: Runner) -> list[int]:
+    return random_tokens(runner, TOKENS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def expected(runner: Runner, tokens: list[int]) -> Float32:
+    """The logits of every token, fed one at a time to one thread of the best tier."""
+    return feed(runner, tokens, range(blocks_for(TOKENS)), chunk=1)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 512])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("tier", TIERS)
+def test_tiers_threads_and_chunks_change_no_bit(
+    model: Path, tokens: list[int], expected: Float32, tier: str, threads: int, chunk: int
+) -> None:
+    with loaded(model, isa=tier, threads=threads, rows=chunk) as other:
+        assert same_bits(feed(other, tokens, range(blocks_for(TOKENS)), chunk), expected)
+
+
+@pytest.mark.parametrize("sequences", range(1, 9))
+def test_the_other_sequences_of_a_step_change_no_bit(runner: Runner, sequences: int) -> None:
+    random = np.random.default_rng(sequences)
+    prompts = [random_tokens(runner, int(random.integers(3, 200)), seed=100 + index) for index in range(sequences)]
+    alone = [feed(runner, prompt, range(blocks_for(len(prompt))), chunk=512)[-4:] for prompt in prompts]
+    together = feed_together(runner, prompts, shuffled_tables(runner, prompts, random), random)
+    for mine, theirs in zip(alone, together, strict=True):
+        assert same_bits(mine, theirs[-4:])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_two_threads_serve_eight_sequences_with_the_bits_of_one_alone(
+    model: Path, runner: Runner, tokens: list[int], expected: Float32, tier: str
+) -> None:
+    random = np.random.default_rng(5)
+    prompts = [tokens, *(random_tokens(runner, int(random.integers(3, 200)), seed=200 + index) for index in range(7))]
+    with loaded(model, isa=tier, threads=2) as other:
+        together = feed_together(other, prompts, shuffled_tables(other, prompts, random), random)
+    assert same_bits(together[0], expected)
+
+
+def test_only_the_logits_asked_for_are_given_with_the_same_bits(
+    runner: Runner, tokens: list[int], expected: Float32
+) -> None:
+    tables = [list(range(8 * index, 8 * index + 4)) for index in range(5)]
+    for table in tables:
+        feed(runner, tokens[:100], table, chunk=512)
+    batch = [SequenceRows(tokens[100 : 101 + 3 * i], 100, table, i % 2 == 0) for i, table in enumerate(tables)]
+    assert same_bits(runner.run(batch), expected[[100, 106, 112]])
+
+
+def test_where_blocks_lie_changes_no_bit(runner: Runner, tokens: list[int], expected: Float32) -> None:
+    for table in ([40, 3, 17, 8], [3, 2, 1, 0]):
+        assert same_bits(feed(runner, tokens, table, chunk=64), expected)
+
+
+def test_what_a_block_held_before_changes_no_bit(runner: Runner, tokens: list[int], expected: Float32) -> None:
+    table = [5, 4, 7, 6]
+    feed(runner, random_tokens(runner, 256, seed=9), table, chunk=64)
+    assert same_bits(feed(runner, tokens, table, chunk=7), expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 512])
+def test_positions_never_written_are_never_read(
+    runner: Runner, tokens: list[int], expected: Float32, chunk: int
+) -> None:
+    for keys, values in runner._state.caches:
+        keys[:], values[:] = np.nan, np.nan
+    assert same_bits(feed(runner, tokens, [9, 30, 2, 11], chunk), expected)
+
+
+def test_repeating_a_step_changes_no_bit(runner: Runner, tokens: list[int], expected: Float32) -> None:
+    table = list(range(blocks_for(TOKENS)))
+    feed(runner, tokens, table, chunk=512)
+    for _ in range(20):
+        assert same_bits(feed(runner, tokens[150:], table, chunk=50, start=150), expected[150:])
+
+
+def shuffled_tables(runner: Runner, prompts: Sequence[list[int]], random: np.random.Generator) -> list[list[int]]:
+    """Block tables out of all blocks of the runner, in random order."""
+    free = random.permutation(runner.n_blocks).tolist()
+    return [[free.pop() for _ in range(blocks_for(len(prompt)))] for prompt in prompts]
+
+
+def feed_together(
+    runner: Runner, prompts: Sequence[list[int]], tables: Sequence[list[int]], random: np.random.Generator
+) -> list[Float32]:
+    """Feed all prompts at once: in each step some of them give one row, others a chunk, in random order."""
+    done, parts = [0] * len(prompts), [[] for _ in prompts]  # type: list[int], list[list[Float32]]
+    while any(count < len(prompt) for count, prompt in zip(done, prompts, strict=True)):
+        chosen, batch = [], []
+        for index in random.permutation(len(prompts)).tolist():
+            size = int(random.choice([0, 1, 1, 1, 2, 7, 30]))
+            piece = prompts[index][done[index] : done[index] + size]
+            if piece:
+                chosen.append((index, len(piece)))
+                batch.append(SequenceRows(piece, done[index], tables[index], True))
+        if not batch:
+            continue
+        ends = np.cumsum([count for _, count in chosen])
+        for (index, count), rows in zip(chosen, np.split(runner.run_every_row(batch).copy(), ends[:-1]), strict=True):
+            parts[index].append(rows)
+            done[index] += count
+    return [np.concatenate(rows) for rows in parts]
