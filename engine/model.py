@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
 from engine.errors import ModelFileError
-from engine.families.loaded import RunnerOptions, load_runner
+from engine.families.loaded import RunnerOptions, check_family, load_runner
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -60,6 +60,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     progress("Finding the model", 0.0)
     resolved = resolve_model(argument)
     file = GgufFile.open(resolved.path)
+    check_family(file)
     tokenizer = Tokenizer.from_metadata(file.metadata)
     loaded = load_runner(
         file,

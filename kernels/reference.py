@@ -48,24 +48,38 @@ def fma(a: Float32, b: Float32, c: Float32) -> Float32:
     return rounded
 
 
-def quantize_activations(x: Float32) -> tuple[NDArray[np.int8], Float32]:
-    """float32 [rows, columns] -> (int8 [rows, columns / 32, 32], scales float32 [rows, columns / 32])."""
+def quantize_activations(x: Float32) -> tuple[NDArray[np.int32], Float32, NDArray[np.bool_]]:
+    """float32 [rows, columns] -> (values [rows, blocks, 32], scales [rows, blocks], whether a block is fine [rows, blocks]).
+
+    Values are whole numbers within 127, or within 16256 in fine blocks.
+    """
     blocks = x.reshape(len(x), -1, VALUES)
-    scales = np.abs(blocks).max(axis=2) / np.float32(127)
-    with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.float32(1) / scales
-    inverse = np.where(inverse < np.float32(3e38), inverse, np.float32(0))
-    return np.rint(blocks * inverse[..., None]).astype(np.int8), scales
+    largest = np.abs(blocks).max(axis=2)
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        fine = largest * largest > np.float32(0.5) * _energy(blocks)
+        scales = largest / np.where(fine, np.float32(16256), np.float32(127))
+        inverse = np.where(scales > np.finfo(np.float32).smallest_normal, np.float32(1) / scales, np.float32(0))
+    return np.rint(blocks * inverse[..., None]).astype(np.int32), scales, fine
+
+
+def _energy(blocks: Float32) -> Float32:
+    """The sum of squares of 32 values, in the kernels' order (law 3): 16 lanes of two values each, then a tree."""
+    low, high = blocks[..., :16], blocks[..., 16:]
+    lanes = fma(low, low, high * high)
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
 
 
 def matmul(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float64:
     """Exact products and sums: W as in the file, uint8 [outputs, row_bytes], times x, float32 [rows, columns].
 
-    x is rounded to int8 first where the weights are quantized. Returns [rows, outputs].
+    x is quantized first where the weights are quantized. Returns [rows, outputs].
     """
     activations = x.astype(np.float64)
     if isinstance(kind, Block32):
-        values, scales = quantize_activations(x)
+        values, scales, _ = quantize_activations(x)
         activations = (values * scales[..., None].astype(np.float64)).reshape(x.shape)
     return activations @ dequantize(kind, raw).astype(np.float64).T
 
@@ -74,17 +88,17 @@ def matmul_in_order(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Flo
     """Like `matmul`, with the roundings of the kernels: one float32 sum an output, over ascending k or blocks."""
     if isinstance(kind, FloatType):
         return _float_matmul_in_order(dequantize(kind, raw), x)
-    values, activation_scales = quantize_activations(x)
+    values, activation_scales, _ = quantize_activations(x)
     blocks = raw.reshape(len(raw), -1, kind.file_bytes)
     scales, minimums, weights = _UNPACK[kind.name](blocks)
     sums = np.zeros((len(x), len(raw)), np.float32)
     for block in range(blocks.shape[1]):
         signed = weights[:, block].astype(np.int32) - kind.offset
-        dots = values[:, block].astype(np.int32) @ signed.T
+        dots = values[:, block] @ signed.T
         x_scale = activation_scales[:, block, None]
         sums = fma(dots.astype(np.float32), scales[:, block].astype(np.float32) * x_scale, sums)
         if minimums is not None:
-            row_sums = x_scale * values[:, block].sum(axis=1, dtype=np.int32, keepdims=True).astype(np.float32)
+            row_sums = x_scale * values[:, block].sum(axis=1, keepdims=True).astype(np.float32)
             sums = fma(minimums[:, block].astype(np.float32), row_sums, sums)
     return sums
 

@@ -11,10 +11,8 @@ from engine.families.llama import build_llama
 from engine.families.llama_config import LlamaConfig, read_llama_config
 from engine.families.run_state import Capacity
 from engine.machine import available_memory
-from engine.request import SamplingParams
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
-from engine.sampler import Sampler, TokenChooser
 from engine.weights.gguf import GgufFile
 from engine.weights.load import WeightLoader
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
@@ -50,10 +48,7 @@ class LoadedRunner:
 def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
     """Build the runner of a model file, with all that it will run compiled and warm."""
     isa, threads = choose_isa(options.isa), choose_threads(options.threads)
-    if file.architecture != "llama":
-        raise UnsupportedModelError(
-            f"{file.path} is of the architecture {file.architecture!r}; this version runs: llama."
-        )
+    check_family(file)
     config = read_llama_config(file)
     context = choose_context(config, options.context_length)
     capacity = Capacity(
@@ -79,6 +74,14 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
     )
     _warm_up(runner)
     return LoadedRunner(runner=runner, isa=isa, bytes_per_token=weights.matrix_bytes)
+
+
+def check_family(file: GgufFile) -> None:
+    """Raise UnsupportedModelError for an architecture that has no builder."""
+    if file.architecture != "llama":
+        raise UnsupportedModelError(
+            f"{file.path} is of the architecture {file.architecture!r}; this version runs: llama."
+        )
 
 
 def choose_isa(asked: str | None) -> str:
@@ -122,10 +125,7 @@ def _blocks(config: LlamaConfig, context: int, lanes: int) -> int:
 
 
 def _warm_up(runner: Runner) -> None:
-    """Run and sample once, so that no user waits for the last bits of compiling and page faults."""
+    """Run once, so that no user waits for the last bits of compiling and page faults."""
     logits = runner.run([SequenceRows([0], 0, [0], True)])[0]
     if not np.isfinite(logits).all():
         raise UnsupportedModelError("The model gives logits that are not numbers; its file is damaged.")
-    sampler = Sampler(runner.vocab_size)
-    for temperature in (0.0, 1.0):
-        sampler.choose(logits, TokenChooser(SamplingParams(temperature=temperature, top_k=2, top_p=0.5, seed=0)))

@@ -42,6 +42,7 @@ class Tokenizer:
 
     @property
     def eos_id(self) -> int | None:
+        """The token that templates write as eos_token; see end_ids for what ends an answer."""
         return self._vocabulary.eos_id
 
     @property

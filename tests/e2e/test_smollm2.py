@@ -97,6 +97,8 @@ def test_logits_agree_with_llama_cpp() -> None:
 
 def divergence(p_logits: np.ndarray, q_logits: np.ndarray) -> np.ndarray:
     """Kullback-Leibler divergence of each row."""
-    p, q = (x - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)) - x.max(1, keepdims=True)
-            for x in (p_logits, q_logits))
+    p, q = (
+        x - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)) - x.max(1, keepdims=True)
+        for x in (p_logits, q_logits)
+    )
     return (np.exp(p) * (p - q)).sum(axis=1)

@@ -45,14 +45,18 @@ def test_a_huge_tensor_count(model: Path) -> None:
     assert str(model) in error_line(str(model))
 
 
-def test_an_unknown_weight_type(model: Path) -> None:
-    content = model.read_bytes()
-    reader = gguf.GGUFReader(model)
-    offset = reader.tensors[0].field.offset
+def with_first_type(path: Path, number: int) -> None:
+    """Write another type number into the file's first tensor entry: name, dimensions, then the type."""
+    content = path.read_bytes()
+    offset = gguf.GGUFReader(path).tensors[0].field.offset
     name = struct.unpack_from("<Q", content, offset)[0]
     dimensions = struct.unpack_from("<I", content, offset + 8 + name)[0]
     place = offset + 8 + name + 4 + 8 * dimensions
-    model.write_bytes(content[:place] + struct.pack("<I", 999) + content[place + 4 :])
+    path.write_bytes(content[:place] + struct.pack("<I", number) + content[place + 4 :])
+
+
+def test_an_unknown_weight_type(model: Path) -> None:
+    with_first_type(model, 999)
     assert "999" in error_line(str(model))
 
 
@@ -68,7 +72,8 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
 
 
 def test_a_type_that_waits_for_a_later_version(tmp_path: Path) -> None:
-    path = write_tiny_llama(tmp_path / "tiny.gguf", hidden=256, ffn=256, types={"ffn_up": "Q4_K"})
+    path = write_tiny_llama(tmp_path / "tiny.gguf", hidden=256, ffn=256)
+    with_first_type(path, gguf.GGMLQuantizationType.Q4_K)
     assert "Q4_K" in error_line(str(path))
 
 

@@ -35,7 +35,7 @@ class Gate:
 
     def _wait(self, batch: Sequence[SequenceRows]) -> None:
         self.reached.set()
-        assert self._open.wait(timeout=30)
+        assert self._open.wait(timeout=10)
 
 
 @asynccontextmanager
@@ -117,13 +117,13 @@ async def test_a_token_id_outside_the_vocabulary_is_refused_at_once(token: int) 
 async def test_a_full_queue_refuses_and_takes_again_when_it_empties() -> None:
     runner = ScriptedRunner()
     gate = Gate(runner)
-    async with serving(runner, EngineConfig(lanes=2, max_waiting=3)) as service:
+    async with serving(runner, EngineConfig(lanes=1, max_waiting=4)) as service:
         streams = [service.submit(a_request(max_tokens=2)) for _ in range(5)]
-        with pytest.raises(QueueFullError, match="3 requests are waiting") as refusal:
+        with pytest.raises(QueueFullError, match="4 requests are waiting") as refusal:
             service.submit(a_request())
         assert refusal.value.retry_after >= 1
         await asyncio.to_thread(gate.reached.wait, 30)
-        assert (service.running, service.waiting) == (2, 3)
+        assert (service.running, service.waiting) == (1, 4)
         gate.open()
         await asyncio.gather(*(collect(stream) for stream in streams))
         await collect(service.submit(a_request()))
