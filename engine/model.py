@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
@@ -61,18 +62,17 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     resolved = resolve_model(argument)
     file = GgufFile.open(resolved.path)
     check_family(file)
-    tokenizer = Tokenizer.from_metadata(file.metadata)
-    loaded = load_runner(
-        file,
-        RunnerOptions(
-            lanes=options.lanes,
-            context_length=options.context_length,
-            threads=options.threads,
-            isa=options.isa,
-            activations=options.activations,
-        ),
-        progress,
+    runner_options = RunnerOptions(
+        lanes=options.lanes,
+        context_length=options.context_length,
+        threads=options.threads,
+        isa=options.isa,
+        activations=options.activations,
     )
+    with ThreadPoolExecutor(1, "octavo-text") as beside:
+        text = beside.submit(_load_text, file)
+        loaded = load_runner(file, runner_options, progress)
+    tokenizer, template = text.result()
     if tokenizer.vocab_size > loaded.runner.vocab_size:
         raise ModelFileError(
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
@@ -84,7 +84,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         id=resolved.id,
         aliases=options.aliases,
         tokenizer=tokenizer,
-        template=_template(file, tokenizer),
+        template=template,
         context_length=service.context_length,
         vocab_size=loaded.runner.vocab_size,
         architecture=file.architecture,
@@ -124,17 +124,20 @@ def fingerprint(file: GgufFile, activations: str) -> str:
     return f"fp_{digest.hexdigest()[:16]}"
 
 
-def _template(file: GgufFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+def _load_text(file: GgufFile) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Build the tokenizer and, where the file has one, the chat template."""
+    tokenizer = Tokenizer.from_metadata(file.metadata)
     source = file.metadata.get("tokenizer.chat_template")
     if not isinstance(source, str):
-        return None
-    return ChatTemplate(
+        return tokenizer, None
+    template = ChatTemplate(
         source,
         bos_token=_token_text(tokenizer, tokenizer.bos_id),
         eos_token=_token_text(tokenizer, tokenizer.eos_id),
         control_tokens=tokenizer.control_tokens,
         user_tokens=tokenizer.user_tokens,
     )
+    return tokenizer, template
 
 
 def _token_text(tokenizer: Tokenizer, token: int | None) -> str:

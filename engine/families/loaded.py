@@ -72,8 +72,9 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
         vocab_size=config.vocabulary,
         group=config.group,
     )
+    bytes_per_token = weights.finish()
     _warm_up(runner)
-    return LoadedRunner(runner=runner, isa=isa, bytes_per_token=weights.matrix_bytes)
+    return LoadedRunner(runner=runner, isa=isa, bytes_per_token=bytes_per_token)
 
 
 def check_family(file: GgufFile) -> None:

@@ -46,6 +46,6 @@ def _blocks(kind: Block32, raw: np.ndarray) -> np.ndarray:
     return raw.reshape(len(raw), -1, kind.file_bytes)
 
 
-def columns_of(kind: WeightType, row_bytes: int) -> int:
-    """Return how many values a row of `row_bytes` bytes holds."""
-    return row_bytes // kind.file_bytes * (1 if isinstance(kind, FloatType) else VALUES)
+def blocks_of(kind: WeightType, columns: int) -> int:
+    """Return how many packed blocks a row of `columns` values has."""
+    return columns if isinstance(kind, FloatType) else columns // VALUES

@@ -1,6 +1,7 @@
 """One run of the server: socket, signals, load, banner, exit."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -78,6 +79,9 @@ class Run:
         return True
 
     async def _welcome(self, model: ServedModel) -> None:
+        # Off since octavo.py; what is loaded now stays, and need not be looked at again.
+        gc.freeze()
+        gc.enable()
         port = self._listener.getsockname()[1]
         bytes_per_second = await asyncio.to_thread(self._bandwidth, model.threads)
         print_banner(self._console, model, self._settings.host, port, bytes_per_second)

@@ -63,7 +63,24 @@ def test_streaming_gives_the_same_answer_and_usage(client: OpenAI) -> None:
 
 
 async def test_sixteen_streams_give_the_bytes_of_each_alone(server: Server) -> None:
-    topics = "rain tea iron Rome bread owls jazz chess snow salt maps clay wool rye ants fog".split()
+    topics = [
+        "rain",
+        "tea",
+        "iron",
+        "Rome",
+        "bread",
+        "owls",
+        "jazz",
+        "chess",
+        "snow",
+        "salt",
+        "maps",
+        "clay",
+        "wool",
+        "rye",
+        "ants",
+        "fog",
+    ]
 
     async def ask(client: AsyncOpenAI, topic: str) -> str:
         stream = await client.chat.completions.create(
@@ -84,14 +101,14 @@ async def test_sixteen_streams_give_the_bytes_of_each_alone(server: Server) -> N
 
 
 def test_logits_agree_with_llama_cpp() -> None:
-    """llama.cpp quantizes activations too; against float activations both are equally near (see docs/determinism.md)."""
+    """llama.cpp quantizes activations too: its distance from float activations is the measure of ours."""
     theirs = np.load(Path(__file__).parent / "data" / "smollm2_llamacpp_logits.npz")["logits"].astype(np.float64)
     with GgufFile.open(cached_models()[NAME]) as file:
         tokens = list(range(100, 100 + len(theirs)))
         ours = score_tokens(file, tokens).astype(np.float64)
         exact = score_tokens(file, tokens, activations="f32").astype(np.float64)
     assert (ours.argmax(axis=1) == theirs.argmax(axis=1)).mean() >= 0.9
-    assert divergence(exact, ours).mean() < 1.25 * divergence(exact, theirs).mean()
+    assert divergence(exact, ours).mean() < 0.5 * divergence(exact, theirs).mean()
     assert divergence(theirs, ours).mean() < 0.01
 
 

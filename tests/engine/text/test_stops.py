@@ -1,0 +1,64 @@
+"""Stop strings: equal to a search in the whole text, however the text arrives; no part of one is ever sent."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.stops import StopMatcher
+
+STOPS = st.lists(st.text("ab\n", min_size=1, max_size=5), max_size=5).map(tuple)
+CHUNKS = st.lists(st.text("ab\nc", max_size=6), max_size=12)
+
+
+def naive(stops: tuple[str, ...], text: str) -> tuple[str, bool]:
+    """The text before the first stop string that completes; of several that complete together, before the longest."""
+    for end in range(1, len(text) + 1):
+        lengths = [len(stop) for stop in stops if text[:end].endswith(stop)]
+        if lengths:
+            return text[: end - max(lengths)], True
+    return text, False
+
+
+@given(STOPS, CHUNKS)
+def test_any_chunking_gives_the_text_before_the_stop(stops: tuple[str, ...], chunks: list[str]) -> None:
+    matcher = StopMatcher(stops)
+    sent = "".join(map(matcher.push, chunks)) + matcher.flush()
+    assert (sent, matcher.stopped) == naive(stops, "".join(chunks))
+
+
+@given(STOPS, CHUNKS)
+def test_only_what_may_become_a_stop_string_is_held_back(stops: tuple[str, ...], chunks: list[str]) -> None:
+    matcher = StopMatcher(stops)
+    sent = received = ""
+    for chunk in chunks:
+        received += chunk
+        sent += matcher.push(chunk)
+        if matcher.stopped:
+            break
+        held = received[len(sent) :]
+        heads = [stop[:size] for stop in stops for size in range(1, len(stop))]
+        assert held == max((head for head in heads if received.endswith(head)), key=len, default="")
+
+
+def test_where_stop_strings_overlap_the_first_to_complete_decides() -> None:
+    matcher = StopMatcher(("abcd", "bc"))
+    assert matcher.push("xab") == "x"
+    assert matcher.push("cd") == "a"
+    assert matcher.stopped
+    assert matcher.push("more") == matcher.flush() == ""
+
+
+def test_of_stop_strings_that_complete_together_the_longest_is_cut() -> None:
+    matcher = StopMatcher(("c", "bc", "abc"))
+    assert matcher.push("xabc") == "x"
+
+
+def test_without_stop_strings_text_passes_at_once() -> None:
+    matcher = StopMatcher(())
+    assert matcher.push("anything") == "anything"
+    assert not matcher.stopped
+
+
+def test_held_text_is_given_out_at_the_end() -> None:
+    matcher = StopMatcher(("\n\nUser:",))
+    assert matcher.push("Yes.\n\nUse") == "Yes."
+    assert matcher.flush() == "\n\nUse"
