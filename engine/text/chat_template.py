@@ -46,10 +46,7 @@ class ChatTemplate:
         marks = {token for token in user_tokens if token.strip() and token in source}
         self._control = SpecialTokens(control_tokens)
         self._special = SpecialTokens(marks | set(control_tokens))
-        try:
-            shared_process().compile(source)
-        except TemplateError as error:
-            raise ModelFileError(f"The model's chat template cannot be used: {error}") from error
+        shared_process().compile(source)
 
     def render(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from engine.errors import EngineFaultError, TemplateError
+from engine.errors import EngineFaultError, ModelFileError, TemplateError
 
 WORKER = Path(__file__).with_name("template_worker.py")
 WALL_SECONDS = 20.0  # far beyond the worker's own limit of processor time: for a machine that is very busy
@@ -34,24 +34,29 @@ class TemplateProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def compile(self, source: str) -> None:
-        """Raises BrokenTemplateError or TemplateError."""
-        self._ask(source, None)
+        """Raises ModelFileError for a template that cannot be compiled."""
+        kind, words = self._ask(source, None)
+        if kind != "text":
+            raise ModelFileError(
+                f"The model's chat template cannot be compiled: {words.rstrip('.')}; use another file."
+            )
 
     def render(self, source: str, variables: Mapping[str, object]) -> str:
         """Raises RefusedByTemplateError, BrokenTemplateError, or TemplateError where a limit is passed."""
-        return self._ask(source, variables)
-
-    def _ask(self, source: str, variables: Mapping[str, object] | None) -> str:
-        request = json.dumps({"source": source, "variables": variables}).encode() + b"\n"
-        with self._lock:
-            kind, words = self._exchange(request)
-        if kind == "text":
-            return words
+        kind, words = self._ask(source, variables)
         if kind == "refused":
             raise RefusedByTemplateError(words or "The chat template refused these messages.")
         if kind == "failed":
             raise BrokenTemplateError(f"The model's chat template failed on these messages: {words.rstrip('.')}.")
-        raise TemplateError("The model's chat template takes too much time or memory with these messages.")
+        if kind == "limit":
+            raise TemplateError(f"The model's chat template cannot be rendered with these messages: {words}.")
+        return words
+
+    def _ask(self, source: str, variables: Mapping[str, object] | None) -> tuple[str, str]:
+        """Kind of reply (text, refused, failed, limit) and its words."""
+        request = json.dumps({"source": source, "variables": variables}).encode() + b"\n"
+        with self._lock:
+            return self._exchange(request)
 
     def _exchange(self, request: bytes) -> tuple[str, str]:
         process = self._running()
@@ -62,7 +67,7 @@ class TemplateProcess:
             kind, words = json.loads(_read_line(process))
         except (OSError, EOFError):  # the template broke its process
             _end(process)
-            return "limit", ""
+            return "limit", "it takes too much time or memory"
         return kind, words
 
     def _running(self) -> subprocess.Popen[bytes]:

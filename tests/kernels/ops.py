@@ -167,7 +167,7 @@ def hard_rows(columns: int = 96) -> Float32:
     x[1] = -0.0
     x[2] *= np.float32(1e-40)  # subnormal
     x[3] *= np.float32(1e30)
-    x[4, 7] = 1e30  # an outlier beside small values
+    x[4, 7], x[4, 40], x[4, 80] = 1e30, 1e15, -50  # outliers beside small values
     x[5, ::2] = -0.0
     x[6] = 127  # a scale of exactly 1
     x[7] = np.resize(np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127], np.float32), columns)  # ties
@@ -175,6 +175,10 @@ def hard_rows(columns: int = 96) -> Float32:
     x[9] *= np.float32(4e-37)  # a scale near the smallest normal number
     x[10, :32] = 0  # an empty block among others
     x[11] = np.resize(np.array([127, -127], np.float32), columns)
+    x[12], x[12, ::32] = 0, -3  # fine blocks, each of a single value
+    x[13] = np.round(x[13] * 64)  # whole numbers of steps, where the lower plane is at its ends
+    x[13, 31::32] = 16256
+    x[14, 64] = 1e3
     return x
 
 

@@ -46,6 +46,7 @@ def test_the_largest_integers_do_not_overflow(name: str, tier: str) -> None:
         raw = hard_matrix(name, 64)[6:12]  # all nibbles 0, 15 or 8; q8_0: -128, 127 and so on
     signs = np.stack([np.ones(64), -np.ones(64), np.resize([1, -1], 64), np.resize([1, 1, -1, -1], 64)])
     x = (127 * signs).astype(np.float32)
+    x[1, 20], x[3, 33:] = 1e4, 0  # fine blocks
     assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x))
 
 

@@ -49,6 +49,9 @@ def test_sums_in_order_are_near_the_exact_ones(name: str) -> None:
 
 def test_quantized_activations_are_within_half_a_step() -> None:
     x = np.random.default_rng(2).standard_normal((4, 96)).astype(np.float32)
-    values, scales = reference.quantize_activations(x)
+    x[1, 40] = 30
+    values, scales, fine = reference.quantize_activations(x)
     error = np.abs(values * scales[..., None] - x.reshape(4, 3, 32))
-    assert (error <= 0.5001 * scales[..., None]).all() and np.abs(values).max() == 127
+    assert (error <= 0.501 * scales[..., None]).all()
+    assert fine[1, 1] and fine.sum() == 1
+    assert np.abs(values[fine]).max() == 16256 and np.abs(values[~fine]).max() == 127

@@ -6,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.quant.block32 import Block32
-from kernels.quant.weight_types import WEIGHT_TYPES, columns_of, dequantize, pack
+from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, dequantize, pack
 from tests.kernels.ops import QUANTIZED, hard_matrix, random_matrix
 
 Bytes = NDArray[np.uint8]
@@ -39,7 +39,7 @@ def test_dequantizing_gives_the_bits_of_the_gguf_package(name: str, make: object
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_rows_hold_as_many_values_as_the_gguf_package_says(name: str) -> None:
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    assert columns_of(WEIGHT_TYPES[name], 4 * size * 32 // block) == 4 * 32
+    assert blocks_of(WEIGHT_TYPES[name], 4 * 32) == 4 * 32 // block
 
 
 @pytest.mark.parametrize("outputs", [1, 16, 21])

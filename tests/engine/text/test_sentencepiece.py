@@ -1,5 +1,7 @@
 """SentencePiece's merges equal those of a slow and obvious twin, for any vocabulary."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +19,7 @@ def naive(pieces: dict[str, float], text: str) -> list[str]:
     """Merge the best-scored pair of neighbours, the leftmost of equals, until no pair is a piece."""
     symbols = list(text.replace(" ", "▁"))
     while True:
-        pairs = [
-            (-pieces[a + b], i) for i, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False)) if a + b in pieces
-        ]
+        pairs = [(-pieces[a + b], i) for i, (a, b) in enumerate(pairwise(symbols)) if a + b in pieces]
         if not pairs:
             break
         _, i = min(pairs)
