@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from engine.families.emitter import Emitter
 from engine.families.llama_config import LlamaConfig
+from engine.families.rotary_angles import rotary_frequencies, rotary_table
 from engine.families.run_state import Capacity, RunState, StepInputs
 from engine.weights.load import WeightLoader
 from kernels.activations import Activations
@@ -32,7 +33,7 @@ def build_llama(
     """Load the weights and build the program of one forward pass."""
     state = allocate_state(config, capacity)
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
-    angles = state.hold(rotary_angles(config, weights))
+    angles = state.hold(_rotary_table(config, weights))
     for layer in range(config.layers):
         _emit_layer(emit, config, f"blk.{layer}", angles)
     tied = not weights.has("output.weight")
@@ -78,14 +79,13 @@ def allocate_state(config: LlamaConfig, capacity: Capacity) -> RunState:
     return state
 
 
-def rotary_angles(config: LlamaConfig, weights: WeightLoader) -> NDArray[np.float32]:
-    """Cosine and sine of each position and pair: float32 [context, pairs * 2], computed in float64.
+def _rotary_table(config: LlamaConfig, weights: WeightLoader) -> NDArray[np.float32]:
+    """Cosine and sine of each position and pair: float32 [context, pairs * 2].
 
     `rope_freqs.weight` (Llama 3.1 and later) holds a divisor for each pair's frequency.
     """
     pairs = config.rope_dimensions // 2
-    frequencies = config.rope_base ** (-np.arange(pairs) / pairs) / config.rope_factor
+    frequencies = rotary_frequencies(config.rope_base, pairs) / config.rope_factor
     if weights.has("rope_freqs.weight"):
         frequencies = frequencies / weights.vector("rope_freqs.weight", pairs).astype(np.float64)
-    angles = np.arange(config.context_length)[:, None] * frequencies
-    return np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(len(angles), -1).astype(np.float32)
+    return rotary_table(frequencies, config.context_length)

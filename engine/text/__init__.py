@@ -1,0 +1,1 @@
+"""Text around the token ids: tokenizers, chat templates, detokenizing and stop strings."""

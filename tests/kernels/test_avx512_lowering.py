@@ -86,7 +86,7 @@ def compile_here(source: str) -> llvm.ExecutionEngine:
     module = llvm.parse_assembly(source)
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1, jit=True
     )
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()

@@ -1,0 +1,56 @@
+"""Facts about the machine, here and on machines made of files."""
+
+from pathlib import Path
+
+import pytest
+
+from engine import machine
+from engine.cache_folder import cache_folder
+from kernels.cpu import supported_tiers, usable_cores
+
+GIGABYTE = 1 << 30
+
+
+def test_the_machine_is_described_as_the_engine_will_use_it() -> None:
+    found = machine.describe_machine()
+    assert found.supported == supported_tiers() and found.isa == supported_tiers()[0]
+    assert found.cores == usable_cores() and found.cores >= 1
+    assert found.cpu and found.memory_bytes > 0
+    assert found.cache_folder == cache_folder()
+
+
+def test_bandwidth_is_a_positive_number() -> None:
+    assert 0 < machine.measure_bandwidth(threads=1, megabytes=16) < 1e13
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that stands for the root of the file system, on a machine with 8 GB to spare."""
+    monkeypatch.setattr(machine, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    put(tmp_path / "proc/meminfo", f"MemTotal: 1 kB\nMemFree: 1 kB\nMemAvailable:  {8 << 20} kB\n")
+    return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_without_a_limit_the_system_decides(system: Path) -> None:
+    assert machine.available_memory() == 8 * GIGABYTE
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "free"),
+    [("max", 0, 8), (str(3 * GIGABYTE), GIGABYTE, 2), (str(100 * GIGABYTE), 0, 8), (str(GIGABYTE), 2 * GIGABYTE, 0)],
+)
+def test_a_limit_of_cgroup_v2_bounds_the_memory(system: Path, limit: str, used: int, free: int) -> None:
+    put(system / "sys/fs/cgroup/memory.max", limit + "\n")
+    put(system / "sys/fs/cgroup/memory.current", f"{used}\n")
+    assert machine.available_memory() == free * GIGABYTE
+
+
+def test_a_limit_of_cgroup_v1_bounds_the_memory(system: Path) -> None:
+    put(system / "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{5 * GIGABYTE}\n")
+    put(system / "sys/fs/cgroup/memory/memory.usage_in_bytes", f"{GIGABYTE}\n")
+    assert machine.available_memory() == 4 * GIGABYTE

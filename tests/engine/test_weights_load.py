@@ -1,0 +1,134 @@
+"""From a file's tensors to what kernels read: every value, and every way in which a file can be wrong."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.errors import ModelFileError, UnsupportedModelError
+from engine.weights.gguf import GgufFile
+from engine.weights.load import WeightLoader
+from kernels.quant.weight_types import WEIGHT_TYPES, dequantize, pack
+
+RANDOM = np.random.default_rng(0)
+MATRIX = RANDOM.standard_normal((21, 64)).astype(np.float32)
+TALL = RANDOM.standard_normal((4096 + 37, 32)).astype(np.float32)  # more rows than are repacked at a time
+VECTOR = RANDOM.standard_normal(48).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufFile]:
+    path = tmp_path_factory.mktemp("weights") / "weights.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for name in WEIGHT_TYPES:
+        add(writer, f"matrix.{name}", MATRIX, name)
+    for name in ("F32", "F16", "BF16"):
+        add(writer, f"vector.{name}", VECTOR, name)
+    add(writer, "tall", TALL, "Q8_0")
+    add(writer, "narrow", MATRIX[:, :24], "F16")
+    writer.add_tensor("k-quant", np.zeros((4, 144), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with GgufFile.open(path) as opened:
+        yield opened
+
+
+def add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], type_name: str) -> None:
+    ggml_type = gguf.GGMLQuantizationType[type_name]
+    writer.add_tensor(name, gguf.quants.quantize(values, ggml_type), raw_dtype=ggml_type)
+
+
+def loader(file: GgufFile, activations: str = "int8") -> WeightLoader:
+    return WeightLoader(file, activations=activations, progress=lambda done: None)
+
+
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_a_matrix_is_packed_in_its_own_type(file: GgufFile, name: str) -> None:
+    kind = WEIGHT_TYPES[name]
+    matrix = loader(file).matrix(f"matrix.{name}", 21, 64)
+    assert (matrix.kind, matrix.outputs, matrix.columns) == (kind, 21, 64)
+    assert np.array_equal(matrix.packed, pack(kind, file.raw(f"matrix.{name}")))
+    assert matrix.packed.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_for_float_activations_a_matrix_is_dequantized(file: GgufFile, name: str) -> None:
+    matrix = loader(file, "f32").matrix(f"matrix.{name}", 21, 64)
+    values = gguf.quants.dequantize(file.raw(f"matrix.{name}"), gguf.GGMLQuantizationType[name])
+    assert matrix.kind is WEIGHT_TYPES["F32"]
+    packed = matrix.packed.view(np.float32).transpose(0, 2, 1).reshape(-1, 64)
+    assert np.array_equal(packed[:21], values) and not packed[21:].any()
+
+
+def test_a_tall_matrix_is_packed_in_parts_that_join(file: GgufFile) -> None:
+    matrix = loader(file).matrix("tall", len(TALL), 32)
+    assert np.array_equal(matrix.packed, pack(WEIGHT_TYPES["Q8_0"], file.raw("tall")))
+
+
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+def test_a_vector_is_float32(file: GgufFile, name: str) -> None:
+    vector = loader(file).vector(f"vector.{name}", 48)
+    expected = dequantize(WEIGHT_TYPES[name], file.raw(f"vector.{name}"))[0]
+    assert vector.dtype == np.float32 and np.array_equal(vector, expected)
+    assert np.abs(vector - VECTOR).max() < 0.02
+
+
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+def test_embeddings_are_the_rows_asked_for(file: GgufFile, name: str) -> None:
+    embed = loader(file).embedding(f"matrix.{name}", 21, 64)
+    ids = np.array([20, 0, 3, 3])
+    expected = gguf.quants.dequantize(file.raw(f"matrix.{name}"), gguf.GGMLQuantizationType[name])[ids]
+    assert np.array_equal(embed(ids), expected)
+
+
+def test_packed_bytes_are_counted_and_progress_reaches_its_share(file: GgufFile) -> None:
+    seen: list[float] = []
+    weights = WeightLoader(file, activations="int8", progress=seen.append)
+    packed = [weights.matrix(f"matrix.{name}", 21, 64).packed.nbytes for name in ("Q4_0", "F16")]
+    weights.vector("vector.F32", 48)
+    assert weights.matrix_bytes == sum(packed)
+    total = sum(info.nbytes for info in file.tensors.values())
+    done = sum(file.tensors[name].nbytes for name in ("matrix.Q4_0", "matrix.F16", "vector.F32"))
+    assert seen == sorted(seen) and seen[-1] == pytest.approx(done / total)
+
+
+def test_the_loader_knows_what_the_file_holds(file: GgufFile) -> None:
+    assert loader(file).has("tall") and not loader(file).has("small")
+
+
+def test_a_missing_tensor_is_named(file: GgufFile) -> None:
+    for take in (loader(file).matrix, loader(file).embedding):
+        with pytest.raises(ModelFileError, match=r"is incomplete: it has no tensor nothing\."):
+            take("nothing", 21, 64)
+    with pytest.raises(ModelFileError, match="it has no tensor nothing"):
+        loader(file).vector("nothing", 48)
+
+
+@pytest.mark.parametrize(("outputs", "columns"), [(20, 64), (21, 32), (64, 21), (21, 65)])
+def test_a_wrong_shape_is_named_with_the_right_one(file: GgufFile, outputs: int, columns: int) -> None:
+    message = rf"matrix\.Q4_0 has shape \(21, 64\), not \({outputs}, {columns}\)"
+    with pytest.raises(ModelFileError, match=message):
+        loader(file).matrix("matrix.Q4_0", outputs, columns)
+    with pytest.raises(ModelFileError, match=message):
+        loader(file).embedding("matrix.Q4_0", outputs, columns)
+
+
+def test_a_matrix_is_no_vector(file: GgufFile) -> None:
+    with pytest.raises(ModelFileError, match=r"has shape \(21, 64\), not \(1344,\)"):
+        loader(file).vector("matrix.F32", 21 * 64)
+
+
+@pytest.mark.parametrize("activations", ["int8", "f32"])
+def test_a_type_without_kernels_is_named_with_those_that_have_some(file: GgufFile, activations: str) -> None:
+    with pytest.raises(UnsupportedModelError, match="k-quant is of type Q4_K, .* F32, F16, BF16, Q4_0"):
+        loader(file, activations).matrix("k-quant", 4, 256)
+
+
+def test_rows_of_an_odd_length_are_refused(file: GgufFile) -> None:
+    with pytest.raises(UnsupportedModelError, match="narrow has 24 columns, which F16 kernels cannot take"):
+        loader(file).matrix("narrow", 21, 24)

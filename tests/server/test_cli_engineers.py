@@ -1,0 +1,166 @@
+"""`octavo logits`, `octavo bench engine` and `octavo doctor`, as an engineer runs them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.machine import Machine
+from kernels.bandwidth import read_bandwidth
+from kernels.team import Team
+from server.cli.doctor import find_troubles
+from server.cli.main import main
+from tests.reference_llama import ReferenceLlama
+from tests.tiny_models import write_tiny_llama
+
+IDS = [5, 260, 17, 17, 99, 3, 200]
+TOKENS = ",".join(map(str, IDS))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf", types="Q4_1", vocab=277, context=256)
+
+
+def logits(model: Path, out: Path, *options: str) -> np.ndarray:
+    assert main(["logits", str(model), "--tokens", TOKENS, "--out", str(out), *options]) == 0
+    result: np.ndarray = np.load(out)
+    return result
+
+
+def test_logits_writes_a_row_for_each_token(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = logits(model, tmp_path / "out.npy")
+    assert result.shape == (len(IDS), 277) and result.dtype == np.float32
+    assert capsys.readouterr().out == f"{tmp_path / 'out.npy'}: float32 [7, 277]\n"
+
+
+def test_float_activations_give_the_exact_logits(model: Path, tmp_path: Path) -> None:
+    exact = ReferenceLlama(model).logits(IDS)
+    result = logits(model, tmp_path / "out.npy", "--activations", "f32")
+    assert np.abs(result - exact).max() < 1e-4 * np.abs(exact).max()
+    rounded = logits(model, tmp_path / "out.npy")
+    assert 1e-4 < np.abs(rounded - exact).max() / np.abs(exact).max() < 0.1
+
+
+def test_chunks_threads_and_tiers_give_the_same_file(model: Path, tmp_path: Path) -> None:
+    first = logits(model, tmp_path / "a.npy", "--threads", "1")
+    for options in (["--chunk", "1"], ["--chunk", "3", "--threads", "2"], ["--isa", "generic", "--chunk", "512"]):
+        assert logits(model, tmp_path / "b.npy", *options).tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokens", "1,x"], "'1,x' is no list of numbers; write them like 100,101,102."),
+        (["--tokens", "1,277"], "A token id is out of range; this model's ids are 0 to 276."),
+        (["--tokens", "-1,2"], "A token id is out of range"),
+        (["--tokens", ",".join(["1"] * 257)], "257 tokens do not fit the context of 256."),
+        (["--tokens", "1", "--chunk", "0"], "--chunk 0 is out of range"),
+        (["--tokens", "1", "--threads", "0"], "--threads 0 is out of range"),
+        (["--tokens", "1", "--isa", "sse9"], "There is no instruction tier 'sse9'"),
+        (["--tokens", "1", "--out", "/no/such/folder/out.npy"], "/no/such/folder/out.npy cannot be written"),
+    ],
+)
+def test_a_bad_option_of_logits_is_one_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["logits", str(model), "--out", str(tmp_path / "out.npy"), *options]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"octavo: {message}") and error.count("\n") == 1
+
+
+def test_a_text_file_called_gguf_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "note.gguf"
+    path.write_text("This is no model.")
+    assert main(["logits", str(path), "--tokens", "1", "--out", str(tmp_path / "out.npy")]) == 1
+    error = capsys.readouterr().err
+    assert "is not a GGUF file" in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure bandwidth over 16 MiB, not over the gigabyte that a true number needs."""
+
+    def measure(team: Team, megabytes: int) -> float:
+        return read_bandwidth(team, 16, repeats=1)
+
+    monkeypatch.setattr("engine.bench.read_bandwidth", measure)
+
+
+SMALL = ["--batch", "1,3", "--prompt", "40", "--gen", "6", "--ctx0", "5", "--reps", "1", "--threads", "1"]
+
+
+@pytest.mark.usefixtures("small_buffer")
+def test_bench_prints_one_json_line_a_measurement(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "engine", str(model), *SMALL, "--isa", "generic", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["what"] for line in lines] == ["bandwidth", "prefill", "decode", "decode"]
+    assert all(line["engine"] == "octavo" and line["threads"] == 1 and line["isa"] == "generic" for line in lines)
+    assert lines[0]["gb_s"] > 0
+    assert lines[1]["n"] == 40 and lines[1]["tok_s"] > 0
+    assert [(line["B"], line["ctx0"]) for line in lines[2:]] == [(1, 5), (3, 5)]
+    for line in lines[2:]:
+        assert line["tok_s"] == pytest.approx(line["B"] / line["ms_step"] * 1000)
+        assert line["best"] >= line["tok_s"] and line["gb_s"] > 0
+
+
+@pytest.mark.usefixtures("small_buffer")
+def test_bench_prints_a_table_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "engine", str(model), *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("bandwidth", "prefill", "decode", "tok/s"))
+
+
+@pytest.mark.usefixtures("small_buffer")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch", "0"], "--batch 0 is out of range; give numbers from 1 to 64."),
+        (["--batch", "1,many"], "'1,many' is no list of numbers"),
+        (["--prompt", "300"], "The measurement needs 300 tokens, but the context holds 256."),
+        (["--ctx0", "250", "--prompt", "1", "--gen", "7"], "The measurement needs 257 tokens"),
+    ],
+)
+def test_a_bad_option_of_bench_is_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["bench", "engine", str(model), *options]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"octavo: {message}") and error.count("\n") == 1
+
+
+def a_machine(folder: Path, *, isa: str = "avx2", memory: int = 8 << 30) -> Machine:
+    return Machine(
+        cpu="Abacus 3000", isa=isa, supported=(isa,), cores=1, memory_bytes=memory, cache_folder=folder / "new" / "cache"
+    )
+
+
+def test_doctor_describes_a_sound_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("server.cli.doctor.describe_machine", lambda: a_machine(tmp_path))
+    assert main(["doctor", "--megabytes", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("Abacus 3000", "avx2", "1 usable", "8.6 GB free", "GB/s", "Nothing is wrong."))
+
+
+def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--megabytes", "16"]) in (0, 1)
+    assert "isa " in capsys.readouterr().out
+
+
+def test_doctor_names_every_trouble_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poor = a_machine(tmp_path, isa="generic", memory=100 << 20)
+    monkeypatch.setattr("server.cli.doctor.describe_machine", lambda: poor)
+    assert main(["doctor", "--megabytes", "16"]) == 1
+    shown = capsys.readouterr().out
+    assert "neither AVX2 nor AVX-512" in shown and "Less than 1 GB" in shown and "Nothing is wrong" not in shown
+
+
+def test_a_cache_folder_that_cannot_be_written_is_a_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_troubles(a_machine(tmp_path)) == []
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert [trouble for trouble in find_troubles(a_machine(tmp_path)) if "OCTAVO_CACHE" in trouble]
