@@ -1,6 +1,5 @@
 """Protocol request -> engine Request: messages, template, tokens, limits. Pure, and run in a thread."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,46 +87,30 @@ def _template_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _render(template: ChatTemplate, messages: list[PlainMessage], extra: Mapping[str, Any]) -> Any:
-    """Render as sent; where the template refuses, once more with all instructions merged into a first message."""
     try:
         return template.render(messages, add_generation_prompt=True, extra=extra)
     except TemplateError as error:
-        merged = merge_instructions(messages)
-        if merged == messages:
-            raise RequestError(str(error), param="messages", code=error.code) from error
-    try:
-        return template.render(merged, add_generation_prompt=True, extra=extra)
-    except TemplateError as error:
-        raise RequestError(str(error), param="messages", code=error.code) from error
-
-
-def merge_instructions(messages: Sequence[PlainMessage]) -> list[PlainMessage]:
-    """All system messages as one at the front, in order: some templates allow no other place."""
-    instructions = [str(message["content"]) for message in messages if message["role"] == "system"]
-    if not instructions:
-        return list(messages)
-    others = [message for message in messages if message["role"] != "system"]
-    return [{"role": "system", "content": "\n\n".join(instructions)}, *others]
+        raise RequestError(str(error), param=error.param or "messages", code=error.code) from error
 
 
 def plain_messages(messages: Sequence[Message]) -> list[PlainMessage]:
-    """Messages as templates expect them: text content, a system role, parsed arguments, named tool results."""
-    tool_names: dict[str, str] = {}
-    return [_plain_message(message, f"messages[{index}]", tool_names) for index, message in enumerate(messages)]
+    """Messages as plain data with text content; what templates need beyond that is the template's affair."""
+    call_ids: set[str] = set()
+    return [_plain_message(message, f"messages[{index}]", call_ids) for index, message in enumerate(messages)]
 
 
-def _plain_message(message: Message, path: str, tool_names: dict[str, str]) -> PlainMessage:
-    role = "system" if message.role == "developer" else message.role
+def _plain_message(message: Message, path: str, call_ids: set[str]) -> PlainMessage:
     # Parts are joined by line breaks, as other servers do.
-    plain: PlainMessage = {"role": role, "content": "\n".join(part.text for part in message.content)}
+    plain: PlainMessage = {"role": message.role, "content": "\n".join(part.text for part in message.content)}
     if message.name is not None:
         plain["name"] = message.name
     match message:
         case AssistantMessage():
             plain |= _assistant_extras(message)
-            tool_names.update({call.id: call.function.name for call in message.tool_calls})
+            call_ids.update(call.id for call in message.tool_calls)
         case ToolMessage():
-            plain |= _tool_extras(message, path, tool_names)
+            _check_call_id(message, path, call_ids)
+            plain["tool_call_id"] = message.tool_call_id
     return plain
 
 
@@ -141,27 +124,14 @@ def _assistant_extras(message: AssistantMessage) -> PlainMessage:
             {
                 "id": call.id,
                 "type": call.type,
-                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+                "function": {"name": call.function.name, "arguments": call.function.arguments},
             }
             for call in message.tool_calls
         ]
     return extras
 
 
-def _arguments(given: Any) -> Any:
-    """Templates want the object; a string that is no JSON object stays as it is, since a model may have written it."""
-    if not isinstance(given, str):
-        return given
-    try:
-        parsed = json.loads(given)
-    except (ValueError, RecursionError):
-        return given
-    return parsed if isinstance(parsed, dict) else given
-
-
-def _tool_extras(message: ToolMessage, path: str, tool_names: Mapping[str, str]) -> PlainMessage:
-    name = message.name or tool_names.get(message.tool_call_id)
-    if name is None:
+def _check_call_id(message: ToolMessage, path: str, call_ids: set[str]) -> None:
+    if message.name is None and message.tool_call_id not in call_ids:
         param = f"{path}.tool_call_id"
         raise RequestError(f"{param}: no earlier assistant message has a tool call of this id.", param=param)
-    return {"tool_call_id": message.tool_call_id, "name": name}

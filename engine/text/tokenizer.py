@@ -62,8 +62,8 @@ class Tokenizer:
         return self._with_bos(ids) if add_bos else ids
 
     def encode_prompt(self, text: str) -> list[int]:
-        """A raw completion prompt: plain text, after BOS where the model wants it."""
-        return self.encode(text, add_bos=self.add_bos)
+        """A raw completion prompt, after BOS where the model wants it; whoever writes it writes the scaffold too."""
+        return self.encode(text, add_bos=self.add_bos, parse_special=True)
 
     def encode_rendered(self, rendered: RenderedChat) -> list[int]:
         """A chat: the scaffold's special tokens are tokens, those inside messages are plain text; one BOS at most."""

@@ -119,9 +119,8 @@ class ByteTokenizer:
 
 @dataclass
 class PlainTemplate:
-    """`role: content` a line. Strict: a system message anywhere but first is refused, as some real templates do."""
+    """`role: content` a line."""
 
-    strict: bool = False
     calls: list[tuple[list[Mapping[str, object]], Mapping[str, object]]] = field(default_factory=list)
 
     def render(
@@ -132,8 +131,6 @@ class PlainTemplate:
         extra: Mapping[str, object] | None = None,
     ) -> str:
         self.calls.append((list(messages), extra or {}))
-        if self.strict and any(message["role"] == "system" for message in messages[1:]):
-            raise TemplateError("System message must be at the beginning.")
         if any(message["content"] == "refuse me" for message in messages):
             raise TemplateError("The template does not like this.")
         lines = [f"{message['role']}: {message['content']}\n" for message in messages]

@@ -10,7 +10,7 @@ from engine.errors import EngineFaultError
 from engine.request import Request
 from server.serving import ServingOptions
 from tests.server.harness import CHAT, http_client, openai_client
-from tests.server.scripted_engine import PlainTemplate, ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
 
 MESSAGES: Any = CHAT["messages"]
 
@@ -143,21 +143,6 @@ async def test_template_arguments_pass_through_unless_they_are_the_renderers_own
     assert good.status_code == 200
     assert model.template is not None and model.template.calls[0][1] == {"enable_thinking": False}
     assert bad.status_code == 400 and bad.json()["error"]["param"] == "chat_template_kwargs.tokenize"
-
-
-async def test_instructions_in_mid_chat_are_merged_where_the_template_insists() -> None:
-    messages = [
-        {"role": "system", "content": "A"},
-        {"role": "user", "content": "Hi"},
-        {"role": "developer", "content": "B"},
-    ]
-    strict, lenient = ScriptedModel(template=PlainTemplate(strict=True)), ScriptedModel()
-    for model in (strict, lenient):
-        async with http_client(model) as client:
-            answer = await client.post("/v1/chat/completions", json={**CHAT, "messages": messages})
-        assert answer.status_code == 200
-    assert bytes(strict.service.requests[0].prompt) == b"system: A\n\nB\nuser: Hi\nassistant: "
-    assert bytes(lenient.service.requests[0].prompt) == b"system: A\nuser: Hi\nsystem: B\nassistant: "
 
 
 async def test_the_templates_own_refusal_is_a_400_with_its_words() -> None:

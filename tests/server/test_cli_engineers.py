@@ -132,7 +132,12 @@ def test_a_bad_option_of_bench_is_one_line(
 
 def a_machine(folder: Path, *, isa: str = "avx2", memory: int = 8 << 30) -> Machine:
     return Machine(
-        cpu="Abacus 3000", isa=isa, supported=(isa,), cores=1, memory_bytes=memory, cache_folder=folder / "new" / "cache"
+        cpu="Abacus 3000",
+        isa=isa,
+        supported=(isa,),
+        cores=1,
+        memory_bytes=memory,
+        cache_folder=folder / "new" / "cache",
     )
 
 
@@ -142,7 +147,9 @@ def test_doctor_describes_a_sound_machine(
     monkeypatch.setattr("server.cli.doctor.describe_machine", lambda: a_machine(tmp_path))
     assert main(["doctor", "--megabytes", "16"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("Abacus 3000", "avx2", "1 usable", "8.6 GB free", "GB/s", "Nothing is wrong."))
+    assert all(
+        word in shown for word in ("Abacus 3000", "avx2", "1 usable", "8.6 GB free", "GB/s", "Nothing is wrong.")
+    )
 
 
 def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

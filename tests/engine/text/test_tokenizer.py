@@ -93,6 +93,11 @@ def test_a_raw_prompt_begins_with_bos_where_the_model_wants_it() -> None:
     assert with_bos.encode_prompt("hello") == [with_bos.bos_id, *without.encode_prompt("hello")]
 
 
+def test_a_raw_prompt_may_spell_control_tokens() -> None:
+    own = Tokenizer.from_metadata(tiny_bpe_metadata())
+    assert own.encode_prompt("<|im_start|>hello") == [own.bos_id, *own.encode("hello")]
+
+
 def test_a_rendered_chat_has_one_bos_whether_the_template_writes_it_or_not() -> None:
     own = Tokenizer.from_metadata(tiny_bpe_metadata(add_bos_token=True))
     expected = [own.bos_id, *own.encode("hello")]
