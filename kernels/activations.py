@@ -37,6 +37,7 @@ from kernels.simd import (
     store_quads_i8,
     store_strided_f32,
     upper_plane,
+    zero_for_nan,
 )
 
 TILE_WIDTHS = (8, 4, 2, 1)
@@ -120,9 +121,12 @@ def _quantize(source, quads, fine, side, width):
     is_fine = largest * largest > np.float32(0.5) * energy
     levels = np.float32(16256) if is_fine else np.float32(127)
     scale = largest / levels
+    if energy != energy:
+        scale = np.float32(np.nan)  # `largest` has passed over it; logits that are not numbers must show
     # A scale in the subnormal range has no finite inverse; such a block counts as zero.
     inverse = np.float32(1) / scale if scale > _SMALLEST_NORMAL else np.float32(0)
-    a_q, b_q = round_to_i32(a * splat_f32x16(inverse)), round_to_i32(b * splat_f32x16(inverse))
+    a_q = round_to_i32(zero_for_nan(a * splat_f32x16(inverse)))
+    b_q = round_to_i32(zero_for_nan(b * splat_f32x16(inverse)))
     stride = np.uintp(width * 4)
     half = np.uintp(4 * width * 4)
     if is_fine:

@@ -49,7 +49,7 @@ def fma(a: Float32, b: Float32, c: Float32) -> Float32:
 
 
 def quantize_activations(x: Float32) -> tuple[NDArray[np.int32], Float32, NDArray[np.bool_]]:
-    """float32 [rows, columns] -> (values [rows, blocks, 32], scales [rows, blocks], whether a block is fine [rows, blocks]).
+    """float32 [rows, columns] -> (values [rows, blocks, 32], scales [rows, blocks], is fine [rows, blocks]).
 
     Values are whole numbers within 127, or within 16256 in fine blocks.
     """
@@ -77,10 +77,10 @@ def matmul(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float64:
 
     x is quantized first where the weights are quantized. Returns [rows, outputs].
     """
-    activations = x.astype(np.float64)
+    activations: Float64 = x.astype(np.float64)
     if isinstance(kind, Block32):
-        values, scales, _ = quantize_activations(x)
-        activations = (values * scales[..., None].astype(np.float64)).reshape(x.shape)
+        integers, scales, _ = quantize_activations(x)
+        activations = (integers.astype(np.float64) * scales[..., None]).reshape(x.shape)
     return activations @ dequantize(kind, raw).astype(np.float64).T
 
 

@@ -257,8 +257,19 @@ def absolute(typingctx, a):
 
 
 @intrinsic
+def zero_for_nan(typingctx, a):
+    """Each lane as it is, but 0 where it is NaN."""
+
+    def codegen(context, builder, signature, arguments):
+        zero = constant(f32x16.llvm, 0.0)
+        return builder.select(builder.fcmp_ordered("ord", arguments[0], zero), arguments[0], zero)
+
+    return f32x16(f32x16), codegen
+
+
+@intrinsic
 def round_to_i32(typingctx, a):
-    """The nearest integer in each lane, ties to even."""
+    """The nearest integer in each lane, ties to even; values must be numbers within int32."""
 
     def codegen(context, builder, signature, arguments):
         rounded = call(builder, f"llvm.rint.{_suffix(f32x16)}", f32x16.llvm, arguments)

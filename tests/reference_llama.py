@@ -27,21 +27,22 @@ class ReferenceLlama:
             x = x + self._attention(self._norm(x, f"blk.{layer}.attn_norm"), f"blk.{layer}.")
             x = x + self._feed_forward(self._norm(x, f"blk.{layer}.ffn_norm"), f"blk.{layer}.")
         head = "output" if "output.weight" in self._tensors else "token_embd"
-        return self._norm(x, "output_norm") @ self._weight(head).T
+        return product(self._norm(x, "output_norm"), self._weight(head))
 
     def _attention(self, x: Float64, name: str) -> Float64:
         """Causal softmax(q k / sqrt(d)) v, where query head h reads KV head h // group (Ainslie et al., GQA, 2023)."""
         heads, kv_heads = self._number("attention.head_count"), self._number("attention.head_count_kv")
         rows, group = len(x), heads // kv_heads
-        query = self._rotate((x @ self._weight(name + "attn_q").T).reshape(rows, heads, -1))
-        key = self._rotate((x @ self._weight(name + "attn_k").T).reshape(rows, kv_heads, -1))
-        value = (x @ self._weight(name + "attn_v").T).reshape(rows, kv_heads, -1)
+        query = self._rotate(product(x, self._weight(name + "attn_q")).reshape(rows, heads, -1))
+        key = self._rotate(product(x, self._weight(name + "attn_k")).reshape(rows, kv_heads, -1))
+        value = product(x, self._weight(name + "attn_v")).reshape(rows, kv_heads, -1)
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(query.shape[-1])
         scores = np.where(np.tri(rows, dtype=bool), scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        return np.einsum("hqk,khd->qhd", weights, value).reshape(rows, -1) @ self._weight(name + "attn_output").T
+        attended: Float64 = np.einsum("hqk,khd->qhd", weights, value).reshape(rows, -1)
+        return product(attended, self._weight(name + "attn_output"))
 
     def _rotate(self, x: Float64) -> Float64:
         """Multiply each pair of neighbours, as a complex number, by e**(i * position * frequency) (Su et al., 2021)."""
@@ -58,17 +59,24 @@ class ReferenceLlama:
 
     def _feed_forward(self, x: Float64, name: str) -> Float64:
         """SwiGLU (Shazeer, 2020)."""
-        gate, up = x @ self._weight(name + "ffn_gate").T, x @ self._weight(name + "ffn_up").T
-        return (gate / (1 + np.exp(-gate)) * up) @ self._weight(name + "ffn_down").T
+        gate, up = (product(x, self._weight(name + part)) for part in ("ffn_gate", "ffn_up"))
+        return product(gate / (1 + np.exp(-gate)) * up, self._weight(name + "ffn_down"))
 
     def _norm(self, x: Float64, name: str) -> Float64:
         """RMSNorm (Zhang and Sennrich, 2019)."""
         epsilon = float(self._metadata["llama.attention.layer_norm_rms_epsilon"])
         mean_square = np.mean(x**2, axis=-1, keepdims=True)
-        return x / np.sqrt(mean_square + epsilon) * self._weight(name)
+        normed: Float64 = x / np.sqrt(mean_square + epsilon)
+        return normed * self._weight(name)
 
     def _weight(self, name: str) -> Float64:
         return self._tensors[f"{name}.weight"]
 
     def _number(self, name: str) -> int:
         return int(self._metadata[f"llama.{name}"])
+
+
+def product(x: Float64, weight: Float64) -> Float64:
+    """x, [rows, columns], times a matrix as files hold it, [outputs, columns]."""
+    result: Float64 = x @ weight.T
+    return result

@@ -63,6 +63,7 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
         file, activations=options.activations, progress=lambda done: progress("Loading weights", done)
     )
     program, state, embed = build_llama(config, weights, capacity, tier)
+    bytes_per_token = weights.finish()
     runner = Runner(
         program=program,
         state=state,
@@ -72,8 +73,11 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
         vocab_size=config.vocabulary,
         group=config.group,
     )
-    bytes_per_token = weights.finish()
-    _warm_up(runner)
+    try:
+        _warm_up(runner)
+    except OctavoError:
+        runner.close()
+        raise
     return LoadedRunner(runner=runner, isa=isa, bytes_per_token=bytes_per_token)
 
 

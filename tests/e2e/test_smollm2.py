@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from openai import AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from engine.score import score_tokens
 from engine.weights.catalogue import cached_models
 from engine.weights.gguf import GgufFile
 from tests.e2e.processes import Server, serving
 
+Float64 = NDArray[np.float64]
 NAME = "smollm2-135m"
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 
 pytestmark = pytest.mark.skipif(NAME not in cached_models(), reason=f"{NAME} is not in the cache: run `octavo pull`")
 
@@ -35,7 +38,7 @@ def client(server: Server) -> Iterator[OpenAI]:
 
 
 def test_it_knows_the_capital_of_france(client: OpenAI) -> None:
-    answer = client.chat.completions.create(model=NAME, messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    answer = client.chat.completions.create(model=NAME, messages=QUESTION, temperature=0)
     choice = answer.choices[0]
     assert "Paris" in (choice.message.content or "")
     assert choice.finish_reason == "stop"
@@ -46,11 +49,11 @@ def test_it_knows_the_capital_of_france(client: OpenAI) -> None:
 
 
 def test_streaming_gives_the_same_answer_and_usage(client: OpenAI) -> None:
-    whole = client.chat.completions.create(model=NAME, messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    whole = client.chat.completions.create(model=NAME, messages=QUESTION, temperature=0)
     chunks = list(
         client.chat.completions.create(
             model=NAME,
-            messages=QUESTION,  # type: ignore[arg-type]
+            messages=QUESTION,
             temperature=0,
             stream=True,
             stream_options={"include_usage": True},
@@ -112,10 +115,14 @@ def test_logits_agree_with_llama_cpp() -> None:
     assert divergence(theirs, ours).mean() < 0.01
 
 
-def divergence(p_logits: np.ndarray, q_logits: np.ndarray) -> np.ndarray:
+def divergence(p_logits: Float64, q_logits: Float64) -> Float64:
     """Kullback-Leibler divergence of each row."""
-    p, q = (
-        x - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)) - x.max(1, keepdims=True)
-        for x in (p_logits, q_logits)
-    )
-    return (np.exp(p) * (p - q)).sum(axis=1)
+    p, q = log_softmax(p_logits), log_softmax(q_logits)
+    rows: Float64 = (np.exp(p) * (p - q)).sum(axis=1)
+    return rows
+
+
+def log_softmax(logits: Float64) -> Float64:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    normed: Float64 = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return normed

@@ -46,7 +46,7 @@ def feed(runner: Runner, tokens: Sequence[int], table: Sequence[int], chunk: int
 
 
 def random_tokens(runner: Runner, count: int, seed: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, runner.vocab_size, count).tolist()
+    return [int(token) for token in np.random.default_rng(seed).integers(0, runner.vocab_size, count)]
 
 
 def same_bits(a: Float32, b: Float32) -> bool:

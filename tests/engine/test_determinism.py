@@ -28,7 +28,14 @@ EVERY_TYPE = {
     "ffn_up": "Q4_1",
     "ffn_down": "Q5_0",
 }
-HALVES = {"token_embd": "F16", "output": "Q8_0", "attn_q": "BF16", "attn_output": "F16", "ffn_up": "Q4_0", "ffn_down": "BF16"}
+HALVES = {
+    "token_embd": "F16",
+    "output": "Q8_0",
+    "attn_q": "BF16",
+    "attn_output": "F16",
+    "ffn_up": "Q4_0",
+    "ffn_down": "BF16",
+}
 TINY = {
     "a group of 3": {"hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "types": EVERY_TYPE, "vocab": 277},
     "a group of 1": {"hidden": 64, "heads": 4, "kv_heads": 4, "types": HALVES, "tied": False, "rope_freqs": True},
@@ -40,7 +47,7 @@ MODELS = (*TINY, "llama_gqa", "llama3_rope")
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param not in TINY:
-        return GOLDEN / request.param / "model.gguf"
+        return GOLDEN / str(request.param) / "model.gguf"
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
     write_tiny_llama(path, seed=11, **TINY[request.param])  # type: ignore[arg-type]
     add_outliers(path)

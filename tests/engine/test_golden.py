@@ -57,10 +57,12 @@ def test_the_float64_reading_of_the_formulas_gives_the_golden_logits(name: str) 
 
 TINY = {
     "one KV head for each three": {"hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "types": "Q4_1"},
-    "heads of their own width": {"hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "types": "Q8_0", "tied": False},
-    "halves": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": {"attn_q": "F16", "ffn_down": "BF16", "token_embd": "F16"}},
+    "no shared KV heads": {"hidden": 64, "heads": 4, "kv_heads": 4, "types": "Q8_0", "tied": False},
+    "heads wider than the model": {"hidden": 32, "heads": 4, "kv_heads": 2, "head_dim": 16, "types": "Q5_1"},
+    "widths that are no multiples of 32": {"hidden": 48, "heads": 3, "kv_heads": 3, "ffn": 80, "types": "F16"},
+    "halves": {"types": {"attn_q": "F16", "ffn_down": "BF16", "token_embd": "F16"}},
     "llama 3 frequencies": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": "Q5_0", "rope_freqs": True},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=TINY)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import ModelError, ModelFileError, OctavoError, UnsupportedModelError
 from engine.families.loaded import LoadedRunner, RunnerOptions, load_runner
+from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.weights.gguf import GgufFile
 from kernels.cpu import supported_tiers, usable_cores
@@ -96,7 +97,7 @@ def test_progress_names_the_stages_and_only_grows(model: Path) -> None:
     assert list(dict.fromkeys(stage for stage, _ in seen)) == ["Compiling kernels", "Loading weights"]
     for stage in ("Compiling kernels", "Loading weights"):
         fractions = [done for name, done in seen if name == stage]
-        assert fractions == sorted(fractions) and 0 <= fractions[0] and fractions[-1] <= 1
+        assert fractions == sorted(fractions) and fractions[0] >= 0 and fractions[-1] <= 1
     assert seen[-1][1] > 0.9
 
 
@@ -165,13 +166,22 @@ def test_shapes_that_kernels_cannot_take_are_refused(tmp_path: Path, shape: dict
         load(write_tiny_llama(tmp_path / "odd.gguf", **shape))  # type: ignore[arg-type]
 
 
-def test_a_model_whose_logits_are_no_numbers_is_refused(model: Path, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.gguf"
-    damaged.write_bytes(model.read_bytes())
+@pytest.mark.parametrize("types", ["F32", "Q4_1"])
+def test_a_model_whose_logits_are_no_numbers_is_refused(tmp_path: Path, types: str) -> None:
+    damaged = write_tiny_llama(tmp_path / "damaged.gguf", types=types)
     for tensor in gguf.GGUFReader(damaged, "r+").tensors:
         if tensor.name == "output_norm.weight":
             tensor.data[3] = np.nan
-    before = threading.active_count()
     with pytest.raises(ModelError, match="not numbers"):
-        load(damaged, RunnerOptions(threads=2))
+        load(damaged)
+
+
+def test_a_refused_model_leaves_no_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(runner: Runner) -> None:
+        raise UnsupportedModelError("Refused.")
+
+    monkeypatch.setattr("engine.families.loaded._warm_up", refuse)
+    before = threading.active_count()
+    with pytest.raises(UnsupportedModelError):
+        load(write_tiny_llama(tmp_path / "tiny.gguf"), RunnerOptions(threads=3))
     assert threading.active_count() == before

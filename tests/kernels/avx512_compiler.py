@@ -1,4 +1,4 @@
-"""Compiles the avx512 tiles for a processor that may not be here, in a process of its own; run with a folder as argument.
+"""Compiles the avx512 tiles for a processor that may not be here, in a process of its own; takes a folder.
 
 Writes the optimized LLVM IR (.ll) and the assembly (.s) of each tile, and runs none of them.
 """

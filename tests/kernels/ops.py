@@ -123,8 +123,9 @@ def random_matrix(name: str, outputs: int, columns: int, seed: int = 0) -> Bytes
     random, kind = np.random.default_rng(seed), WEIGHT_TYPES[name]
     if kind.takes_floats:
         bits = random.standard_normal((outputs, columns)).astype(np.float32).view(np.uint32)
-        values = {"F32": bits, "BF16": (bits >> 16).astype(np.uint16)}
-        return values.get(name, bits.view(np.float32).astype(np.float16)).view(np.uint8)
+        if name == "F16":
+            return bits.view(np.float32).astype(np.float16).view(np.uint8)
+        return bits.view(np.uint8) if name == "F32" else (bits >> 16).astype(np.uint16).view(np.uint8)
     blocks = random.integers(0, 256, (outputs, columns // 32, kind.file_bytes), np.uint8)
     set_halves(blocks, 0, random.normal(0, 0.01, blocks.shape[:2]))
     if has_minimum(name):

@@ -32,7 +32,9 @@ class Step:
 def step_of(parts: Sequence[tuple[int, int, Sequence[int]]], rows_per_tile: int) -> Step:
     """A step of (first position, number of rows, block table) for each sequence, cut into tiles."""
     longest = max(len(table) for _, _, table in parts)
-    positions, tables, tiles = [], [], []
+    positions: list[int] = []
+    tables: list[list[int]] = []
+    tiles: list[tuple[int, int]] = []
     for first, count, table in parts:
         for start in range(0, count, rows_per_tile):
             tiles.append((len(positions) + start, min(rows_per_tile, count - start)))

@@ -1,7 +1,5 @@
 """Attention against its twin; and a row's bits depend neither on its tile, nor on its neighbours, nor on old memory."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -46,19 +44,18 @@ def attend(step: Step, query: Float32, keys: Float32, values: Float32, tier: str
     return output
 
 
-def inputs(heads: int, kv_heads: int, parts: Sequence[tuple[int, int, Sequence[int]]] = PARTS) -> tuple[Step, Float32, Float32, Float32]:
-    step = step_of(parts, rows_per_tile(heads // kv_heads))
+def inputs(heads: int, kv_heads: int) -> tuple[Step, Float32, Float32, Float32]:
+    step = step_of(PARTS, rows_per_tile(heads // kv_heads))
     query = np.random.default_rng(heads).standard_normal((len(step.positions), heads, DIM)).astype(np.float32)
     return step, query, *random_cache(10, kv_heads, DIM)
 
 
 def alone(step: Step, query: Float32, keys: Float32, values: Float32, tier: str) -> Float32:
     """Every row in a step of its own."""
-    rows = [
-        attend(Step(step.positions[r : r + 1], step.tables[r : r + 1], np.array([[0, 1]])), query[r : r + 1], keys, values, tier)
-        for r in range(len(query))
-    ]
-    return np.concatenate(rows)
+    rows = [slice(row, row + 1) for row in range(len(query))]
+    steps = [Step(step.positions[row], step.tables[row], np.array([[0, 1]])) for row in rows]
+    results = [attend(one, query[row], keys, values, tier) for one, row in zip(steps, rows, strict=True)]
+    return np.concatenate(results)
 
 
 @pytest.mark.parametrize("tier", TIERS)

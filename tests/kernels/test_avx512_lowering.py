@@ -1,4 +1,4 @@
-"""The avx512 tiles: what they compile to, and, with their one special instruction emulated, what they compute anywhere."""
+"""The avx512 tiles: what they compile to, and what they compute with their one special instruction emulated."""
 
 import ctypes
 import platform
@@ -94,7 +94,7 @@ def compile_here(source: str) -> llvm.ExecutionEngine:
 
 
 def emulation() -> str:
-    """VPDPBUSD by the Intel SDM: to each int32 add four products of an unsigned and a signed byte, without saturation."""
+    """VPDPBUSD by the Intel SDM: to each int32 add four products of unsigned and signed bytes, without saturation."""
     chosen = [", ".join(f"i32 {4 * lane + i}" for lane in range(16)) for i in range(4)]
     shuffles = "\n".join(
         f"  %p{i} = shufflevector <64 x i32> %products, <64 x i32> poison, <16 x i32> <{chosen[i]}>" for i in range(4)
@@ -114,9 +114,7 @@ define <16 x i32> @emulated_vpdpbusd(<16 x i32> %sums, <64 x i8> %unsigned, <64 
 """
 
 
-def emulated_once(
-    sums: NDArray[np.int32], unsigned: NDArray[np.uint8], signed: NDArray[np.int8]
-) -> NDArray[np.int32]:
+def emulated_once(sums: NDArray[np.int32], unsigned: NDArray[np.uint8], signed: NDArray[np.int8]) -> NDArray[np.int32]:
     """Run the emulation alone."""
     engine = compile_here(
         """

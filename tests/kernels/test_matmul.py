@@ -64,6 +64,20 @@ def test_a_row_does_not_depend_on_the_other_rows_nor_on_their_number(name: str, 
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", WEIGHT_TYPES)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_is_seen_in_its_row_and_in_no_other(wrong: float, name: str, tier: str) -> None:
+    raw = random_matrix(name, 16, 96)
+    right = matmul(name, raw, random_rows(3, 96), tier)
+    for place in (0, 5, 31, 47, 95):
+        x = random_rows(3, 96)
+        x[1, place] = wrong
+        result = matmul(name, raw, x, tier)
+        assert not np.isfinite(result[1]).any()
+        assert same_bits(result[[0, 2]], right[[0, 2]])
+
+
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
 def test_the_residual_is_added_once(name: str, tier: str) -> None:
     raw, x, residual = random_matrix(name, 33, 96), random_rows(7, 96), random_rows(7, 33, seed=8)

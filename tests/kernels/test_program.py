@@ -1,7 +1,8 @@
-"""Programs and the team that runs them: every task once, barriers where they are asked for, threads that come and go."""
+"""Programs and the team that runs them: every task once, barriers where asked for, threads that come and go."""
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +95,18 @@ def wait_until_asleep(worker: threading.Thread) -> None:
         time.sleep(0.001)
 
 
-def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("worker-")]
+Workers = Callable[[], list[threading.Thread]]
+
+
+@pytest.fixture
+def workers() -> Workers:
+    """Returns the threads that the test itself has started and not ended."""
+    others = set(threading.enumerate())
+    return lambda: [thread for thread in threading.enumerate() if thread not in others]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system has no /proc")
-def test_idle_workers_sleep_and_wake_for_the_next_step() -> None:
+def test_idle_workers_sleep_and_wake_for_the_next_step(workers: Workers) -> None:
     source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
     adding(source, target, program)
     program.finish()
@@ -124,7 +131,7 @@ def test_steps_right_after_one_another_and_after_pauses_all_run() -> None:
     assert set(target) == {len(pauses)}
 
 
-def test_stopping_ends_the_threads_whether_they_spin_or_sleep() -> None:
+def test_stopping_ends_the_threads_whether_they_spin_or_sleep(workers: Workers) -> None:
     for pause in (0, 0.02):
         team = Team(3)
         time.sleep(pause)
@@ -132,7 +139,7 @@ def test_stopping_ends_the_threads_whether_they_spin_or_sleep() -> None:
         assert workers() == []
 
 
-def test_a_thousand_teams_leave_no_thread_behind() -> None:
+def test_a_thousand_teams_leave_no_thread_behind(workers: Workers) -> None:
     source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
     adding(source, target, program)
     program.finish()

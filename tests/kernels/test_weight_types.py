@@ -6,6 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.quant.block32 import Block32
+from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, dequantize, pack
 from tests.kernels.ops import QUANTIZED, hard_matrix, random_matrix
 
@@ -20,9 +21,10 @@ def by_the_gguf_package(name: str, raw: Bytes) -> NDArray[np.float32]:
 def random_bytes(name: str) -> Bytes:
     """Any bytes at all, but for f16 scales that are no numbers."""
     kind = WEIGHT_TYPES[name]
-    raw = np.random.default_rng(9).integers(0, 256, (40, 4, kind.file_bytes * (32 if kind.takes_floats else 1)), np.uint8)
-    if kind.takes_floats:
+    raw = np.random.default_rng(9).integers(0, 256, (40, 4, kind.file_bytes * 16), np.uint8)
+    if isinstance(kind, FloatType):
         return raw.reshape(40, -1)
+    raw = raw.reshape(40, -1, kind.file_bytes)
     for at in (1, 3) if kind.has_minimum else (1,):
         raw[..., at] &= 0xFB
     return raw.reshape(40, -1)
@@ -38,7 +40,7 @@ def test_dequantizing_gives_the_bits_of_the_gguf_package(name: str, make: object
 
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_rows_hold_as_many_values_as_the_gguf_package_says(name: str) -> None:
-    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     assert blocks_of(WEIGHT_TYPES[name], 4 * 32) == 4 * 32 // block
 
 
