@@ -4,6 +4,7 @@ No kernel is compiled with fastmath: LLVM may neither reorder nor contract a flo
 one order on every machine (law 3 of docs/determinism.md).
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -39,7 +40,9 @@ def _prepare_cache() -> str:
         folder.touch()
         _drop_old(base, keep=4)
     except OSError:
-        return tempfile.mkdtemp(prefix="octavo-kernels-")
+        temporary = tempfile.mkdtemp(prefix="octavo-kernels-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
     return str(folder)
 
 
