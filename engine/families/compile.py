@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.families.llama_config import LlamaConfig
+from engine.sampler import Sampler
 from engine.weights.gguf import GgufFile
 from kernels.activation import silu_kernel
 from kernels.activations import TILE_WIDTHS
@@ -39,6 +40,7 @@ def _tasks(config: LlamaConfig, types: list[str], tier: int) -> list[Callable[[]
     group, dim, width = config.group, config.head_dim, DOTS_BY_TIER[tier].rows
     tasks: list[Callable[[], Any]] = [norm_kernel, pack_kernel, silu_kernel, rotary_kernel, matmul_kernel]
     tasks.append(attention_kernel)
+    tasks.append(functools.partial(Sampler, config.vocabulary))  # compiles its kernels when it is made
     for rows in sorted({1, rows_per_tile(group)}):
         tasks.append(functools.partial(attention_tile, group, rows, dim, width))
     for name in types:
