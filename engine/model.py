@@ -22,14 +22,9 @@ _SAMPLE_BYTES = 4096  # of each tensor, that the fingerprint looks at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """How to load and serve a model; None means: as the machine and the file allow."""
+class LoadOptions(RunnerOptions):
+    """How to load and serve a model."""
 
-    lanes: int = 8
-    context_length: int | None = None
-    threads: int | None = None
-    isa: str | None = None
-    activations: str = "int8"
     aliases: tuple[str, ...] = ()
     max_waiting: int = 256
 
@@ -62,16 +57,9 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     resolved = resolve_model(argument)
     file = GgufFile.open(resolved.path)
     check_family(file)
-    runner_options = RunnerOptions(
-        lanes=options.lanes,
-        context_length=options.context_length,
-        threads=options.threads,
-        isa=options.isa,
-        activations=options.activations,
-    )
     with ThreadPoolExecutor(1, "octavo-text") as beside:
         text = beside.submit(_load_text, file)
-        loaded = load_runner(file, runner_options, progress)
+        loaded = load_runner(file, options, progress)
     tokenizer, template = text.result()
     if tokenizer.vocab_size > loaded.runner.vocab_size:
         raise ModelFileError(

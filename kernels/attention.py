@@ -23,7 +23,7 @@ from numba.core.extending import intrinsic
 from kernels.exp import exp_f32, exp_f32x16
 from kernels.jit import address, kernel, njit_inline
 from kernels.kv_cache import BLOCK_TOKENS, STEP
-from kernels.program import claim_task, op_record, record_at
+from kernels.program import TILE_SIGNATURE, call_tile, claim_task, op_record, record_at
 from kernels.simd import (
     F32,
     FLOATS_BY_LANES,
@@ -36,7 +36,6 @@ from kernels.simd import (
     load_i32,
     load_i64,
     maximum,
-    pointer,
     reduce_add,
     reduce_max,
     splat,
@@ -60,8 +59,6 @@ ATTENTION = op_record(
     narrow="u8",  # addresses of the tile functions for full tiles and for single rows
     tile_rows="i8",  # rows of a full tile
 )
-# (op, scratch, KV head, first row)
-TILE_SIGNATURE = types.void(types.uintp, types.uintp, types.int64, types.int64)
 
 
 def lanes_of(group: int, rows: int) -> int:
@@ -151,6 +148,12 @@ def _merge_block(output, block_output, head_dim, state):
         store_vector(load_f32x16(output + offset) * old_vector + new, output + offset)
 
 
+@njit_inline
+def _query_of_lane(first_row, kv_head, lane, group, heads):
+    """The index of a lane's query among all rows' heads: a row's group of heads stands side by side."""
+    return (first_row + lane // group) * heads + kv_head * group + lane % group
+
+
 @functools.cache
 def attention_tile(group: int, rows: int, head_dim: int, width: int) -> Any:
     """Compile attention of `rows` rows for one KV head with `group` query heads; vectors of `width` floats."""
@@ -161,7 +164,7 @@ def attention_tile(group: int, rows: int, head_dim: int, width: int) -> Any:
         attention = record_at(op, ATTENTION)
         step = record_at(np.uintp(attention.step), STEP)
         # Scratch: per lane the query, then outputs of the block, scores, and state; the output grows in place.
-        queries = scratch
+        queries = np.uintp(scratch)
         block_outputs = queries + np.uintp(lanes * head_bytes)
         scores = block_outputs + np.uintp(lanes * head_bytes)
         states = scores + np.uintp(lanes * score_bytes)
@@ -169,7 +172,7 @@ def attention_tile(group: int, rows: int, head_dim: int, width: int) -> Any:
         table = np.uintp(load_i64(np.uintp(step.tables) + np.uintp(first_row * 8)))
         zero = splat_f32x16(np.float32(0))
         for lane in range(lanes):
-            at = ((first_row + lane // group) * attention.heads + kv_head * group + lane % group) * head_bytes
+            at = _query_of_lane(first_row, kv_head, lane, group, attention.heads) * head_bytes
             for dimension in range(0, head_bytes, 64):
                 value = load_f32x16(np.uintp(attention.query) + np.uintp(at + dimension))
                 store_vector(value, queries + np.uintp(lane * head_bytes + dimension))
@@ -196,28 +199,18 @@ def attention_tile(group: int, rows: int, head_dim: int, width: int) -> Any:
                     lanes, width, block_outputs + np.uintp(dimension * 4), head_bytes,
                 )  # fmt: skip
             for lane in range(lanes):
-                at = ((first_row + lane // group) * attention.heads + kv_head * group + lane % group) * head_bytes
+                at = _query_of_lane(first_row, kv_head, lane, group, attention.heads) * head_bytes
                 output = np.uintp(attention.output) + np.uintp(at)
                 block_output = block_outputs + np.uintp(lane * head_bytes)
                 _merge_block(output, block_output, head_dim, states + np.uintp(lane * 16))
         for lane in range(lanes):
-            at = ((first_row + lane // group) * attention.heads + kv_head * group + lane % group) * head_bytes
+            at = _query_of_lane(first_row, kv_head, lane, group, attention.heads) * head_bytes
             total = splat_f32x16(load_f32(states + np.uintp(lane * 16 + 12)))
             for dimension in range(0, head_bytes, 64):
                 output = np.uintp(attention.output) + np.uintp(at + dimension)
                 store_vector(load_f32x16(output) / total + zero, output)
 
     return kernel(tile, TILE_SIGNATURE)
-
-
-@intrinsic
-def _call_tile(typingctx, function, op, scratch, kv_head, first_row):
-    def codegen(context, builder, signature, arguments):
-        function_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])
-        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.none(types.uintp, types.uintp, types.uintp, types.int64, types.int64), codegen
 
 
 @functools.cache
@@ -227,7 +220,7 @@ def attention_kernel() -> Any:
     def attention_op(op, thread, threads):
         attention = record_at(op, ATTENTION)
         step = record_at(np.uintp(attention.step), STEP)
-        scratch = np.uintp(attention.scratch) + np.uintp(thread * attention.scratch_floats * 4)
+        scratch = np.int64(attention.scratch) + thread * attention.scratch_floats * 4
         while True:
             task = claim_task(op)
             tile = task // attention.kv_heads
@@ -236,10 +229,10 @@ def attention_kernel() -> Any:
             entry = np.uintp(step.tile_rows) + np.uintp(tile * 16)
             first_row, rows = load_i64(entry), load_i64(entry + np.uintp(8))
             if rows == attention.tile_rows:
-                _call_tile(np.uintp(attention.wide), op, scratch, task % attention.kv_heads, first_row)
+                call_tile(np.uintp(attention.wide), op, scratch, task % attention.kv_heads, first_row)
             else:
                 for row in range(first_row, first_row + rows):
-                    _call_tile(np.uintp(attention.narrow), op, scratch, task % attention.kv_heads, row)
+                    call_tile(np.uintp(attention.narrow), op, scratch, task % attention.kv_heads, row)
 
     return kernel(attention_op)
 

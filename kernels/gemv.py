@@ -17,11 +17,11 @@ from numba.core.extending import intrinsic
 from kernels.activations import TILE_WIDTHS, tile_width
 from kernels.dot import DOTS_BY_TIER
 from kernels.jit import address, kernel
-from kernels.program import claim_task, op_record, record_at
+from kernels.program import TILE_SIGNATURE, call_tile, claim_task, op_record, record_at
 from kernels.quant.block32 import SIDE_BYTES, accumulate_block32, accumulator_type
 from kernels.quant.floats import FloatType, accumulate_value
 from kernels.quant.weight_types import WeightType
-from kernels.simd import I64, load, load_i64, pointer, store
+from kernels.simd import I64, load, load_i64, store
 
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
@@ -42,8 +42,6 @@ MATMUL = op_record(
     tile2="u8",
     tile1="u8",  # addresses of the tile functions
 )
-# (op, first group, last group + 1, first row)
-TILE_SIGNATURE = types.void(types.uintp, types.int64, types.int64, types.int64)
 
 
 @intrinsic(prefer_literal=True)
@@ -80,7 +78,7 @@ def _store_accumulators(typingctx, accumulators, output, stride, add, lanes, tie
 
 @functools.cache
 def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
-    """Compile the tile function of a 32-value weight type for tiles of `lanes` rows."""
+    """Compile the tile function of a 32-value weight type for tiles of `lanes` rows: groups first..last-1."""
 
     def tile(op, first, last, row):
         matmul = record_at(op, MATMUL)
@@ -110,7 +108,7 @@ def quantized_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
 
 @functools.cache
 def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
-    """Compile the tile function of an unquantized weight type for tiles of `lanes` rows."""
+    """Compile the tile function of an unquantized weight type for tiles of `lanes` rows: groups first..last-1."""
 
     def tile(op, first, last, row):
         matmul = record_at(op, MATMUL)
@@ -146,16 +144,6 @@ def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
     return {f"tile{lanes}": address(compile_tile(kind, lanes, tier)) for lanes in TILE_WIDTHS}
 
 
-@intrinsic
-def _call_tile(typingctx, function, op, first, last, row):
-    def codegen(context, builder, signature, arguments):
-        function_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])
-        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.none(types.uintp, types.uintp, types.int64, types.int64, types.int64), codegen
-
-
 @functools.cache
 def matmul_kernel() -> Any:
     """Compile the op that deals groups of outputs to the threads and runs every tile of rows over them."""
@@ -178,7 +166,7 @@ def matmul_kernel() -> Any:
                     function = matmul.tile4
                 elif width == 2:
                     function = matmul.tile2
-                _call_tile(np.uintp(function), op, first, last, row)
+                call_tile(np.uintp(function), op, first, last, row)
                 row += width
 
     return kernel(matmul_op)

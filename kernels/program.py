@@ -5,8 +5,6 @@ bytes each), and on a cache line of its own the ticket that hands out the op's t
 that moves no bit, since a task's result depends on nothing but the task (law 1).
 """
 
-import ctypes
-
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
@@ -105,6 +103,22 @@ def _call_kernel(typingctx, function, op, thread, threads):
     return types.none(types.uintp, types.uintp, types.int64, types.int64), codegen
 
 
+# A tile function: (op, three numbers that the op deals out).
+TILE_SIGNATURE = types.void(types.uintp, types.int64, types.int64, types.int64)
+
+
+@intrinsic
+def call_tile(typingctx, function, op, first, second, third):
+    """Call the tile function at an address."""
+
+    def codegen(context, builder, signature, arguments):
+        function_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])
+        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.uintp, types.uintp, types.int64, types.int64, types.int64), codegen
+
+
 @intrinsic
 def _load_address(typingctx, address):
     def codegen(context, builder, signature, arguments):
@@ -141,9 +155,3 @@ def run_ops(program, count, counter, arrived, thread, threads):
                 for done in range(segment, i + 1):
                     atomic_store(0, program + np.uintp(done * OP_BYTES + _TICKET_AT))
             segment = i + 1
-
-
-def address_of(array: np.ndarray) -> int:
-    """Return the address of a contiguous array's first byte; the caller keeps the array alive."""
-    assert array.flags.c_contiguous
-    return ctypes.c_void_p(array.ctypes.data).value or 0
