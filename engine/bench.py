@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.errors import OctavoError
 from engine.families.loaded import LoadedRunner, RunnerOptions, load_runner
+from engine.machine import available_memory
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.version import VERSION
@@ -15,6 +16,7 @@ from engine.weights.gguf import GgufFile
 from kernels.bandwidth import read_bandwidth
 
 _WARM_UP_STEPS = 4
+_BANDWIDTH_MEGABYTES = 1024
 Line = dict[str, object]
 
 
@@ -39,11 +41,12 @@ def bench_engine(file: GgufFile, options: BenchOptions) -> Iterator[Line]:
         lambda stage, done: None,
     )
     runner = loaded.runner
-    _check_sizes(runner, options)
     common: Line = {"engine": "octavo", "version": VERSION, "threads": runner.threads, "isa": loaded.isa}
     try:
+        _check_sizes(runner, options)
+        megabytes = min(_BANDWIDTH_MEGABYTES, max(16, available_memory() // 4 >> 20))
         tokens = np.random.default_rng(1).integers(0, runner.vocab_size, 100_000).tolist()
-        yield {**common, "what": "bandwidth", "gb_s": read_bandwidth(runner.team, 1024) / 1e9}
+        yield {**common, "what": "bandwidth", "gb_s": read_bandwidth(runner.team, megabytes) / 1e9}
         yield {**common, **_prefill(runner, options, tokens)}
         for batch in options.batch:
             yield {**common, **_decode(loaded, options, batch, tokens)}

@@ -59,11 +59,12 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
     )
     tier = TIER_NUMBERS[isa]
     compile_kernels(config, file, options.activations, tier, lambda done: progress("Compiling kernels", done))
-    weights = WeightLoader(
+    loading = WeightLoader(
         file, activations=options.activations, progress=lambda done: progress("Loading weights", done)
     )
-    program, state, embed = build_llama(config, weights, capacity, tier)
-    bytes_per_token = weights.finish()
+    with loading as weights:
+        program, state, embed = build_llama(config, weights, capacity, tier)
+        bytes_per_token = weights.finish()
     runner = Runner(
         program=program,
         state=state,

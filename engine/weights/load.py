@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,13 @@ class WeightLoader:
         self._pending: list[Future[None]] = []
         self._matrix_bytes = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        """Wait for the matrices that are being filled, and drop those that are not, after a fault."""
+        self._threads.shutdown(cancel_futures=True)
+
     def has(self, name: str) -> bool:
         """Tell whether the file holds a tensor."""
         return name in self._file.tensors
@@ -69,7 +77,6 @@ class WeightLoader:
         for done, future in enumerate(self._pending):
             self._progress(done / len(self._pending))
             future.result()
-        self._threads.shutdown()
         self._progress(1.0)
         return self._matrix_bytes
 
