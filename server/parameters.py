@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from engine.errors import RequestError
 from server.errors import clip
-from server.protocol.chat import MESSAGE_KEYS
+from server.protocol.chat import MESSAGE_KEYS, PART_KEYS
 
 Body = Mapping[str, object]
 
@@ -168,9 +168,22 @@ def ignored_parameters(body: Body, table: Mapping[str, Parameter]) -> list[str]:
 
 
 def _unknown_message_keys(messages: object) -> list[str]:
-    objects = [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
-    keys = {key: None for message in objects for key, value in message.items() if value is not None}
-    return [f"messages[].{key}" for key in keys if key not in MESSAGE_KEYS]
+    chat = _objects(messages)
+    parts = [part for message in chat for part in _objects(message.get("content"))]
+    return [
+        *(f"messages[].{key}" for key in _given_keys(chat) if key not in MESSAGE_KEYS),
+        *(f"messages[].content[].{key}" for key in _given_keys(parts) if key not in PART_KEYS),
+    ]
+
+
+def _objects(value: object) -> list[dict[str, object]]:
+    """The objects of a list; what else it may be is refused elsewhere."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _given_keys(objects: list[dict[str, object]]) -> dict[str, None]:
+    """The keys that are not null, each once, in order."""
+    return {key: None for item in objects for key, value in item.items() if value is not None}
 
 
 def _has_no_effect(row: Parameter, body: Body) -> bool:

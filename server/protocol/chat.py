@@ -95,6 +95,7 @@ class FunctionMessage(ProtocolModel):
 AnyMessage = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 Message = Annotated[AnyMessage, Field(discriminator="role")]
 MESSAGE_KEYS = frozenset(key for kind in get_args(AnyMessage) for key in kind.model_fields)
+PART_KEYS = frozenset({*TextPart.model_fields, *RefusalPart.model_fields})
 
 
 class ChatBody(GenerationBody):

@@ -138,7 +138,7 @@ async def test_unknown_fields_change_nothing() -> None:
     async with http_client(model) as client:
         await client.post("/v1/chat/completions", json=CHAT)
         answer = await client.post("/v1/chat/completions", json={**CHAT, "messages": [message], "x_vendor": [1]})
-    assert answer.headers["x-ignored-params"] == "x_vendor,messages[].id"
+    assert answer.headers["x-ignored-params"] == "x_vendor,messages[].id,messages[].content[].cache_control"
     plain, decorated = model.service.requests
     assert plain.prompt == decorated.prompt and plain.sampling == decorated.sampling
 
