@@ -24,7 +24,6 @@ class Runner:
         state: RunState,
         embed: Embed,
         capacity: Capacity,
-        context_length: int,
         vocab_size: int,
         group: int,
     ) -> None:
@@ -35,7 +34,7 @@ class Runner:
         self.n_blocks = capacity.n_blocks
         self.max_rows = capacity.max_rows
         self.threads = capacity.threads
-        self.context_length = context_length
+        self.context_length = capacity.context_length
         self.vocab_size = vocab_size
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:

@@ -33,7 +33,7 @@ def build_llama(
     """Load the weights and build the program of one forward pass."""
     state = allocate_state(config, capacity)
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
-    angles = state.hold(_rotary_table(config, weights))
+    angles = state.hold(_rotary_table(config, weights, capacity.context_length))
     for layer in range(config.layers):
         _emit_layer(emit, config, f"blk.{layer}", angles)
     tied = not weights.has("output.weight")
@@ -79,8 +79,8 @@ def allocate_state(config: LlamaConfig, capacity: Capacity) -> RunState:
     return state
 
 
-def _rotary_table(config: LlamaConfig, weights: WeightLoader) -> NDArray[np.float32]:
-    """Cosine and sine of each position and pair: float32 [context, pairs * 2].
+def _rotary_table(config: LlamaConfig, weights: WeightLoader, positions: int) -> NDArray[np.float32]:
+    """Cosine and sine of each position and pair: float32 [positions, pairs * 2].
 
     `rope_freqs.weight` (Llama 3.1 and later) holds a divisor for each pair's frequency.
     """
@@ -88,4 +88,4 @@ def _rotary_table(config: LlamaConfig, weights: WeightLoader) -> NDArray[np.floa
     frequencies = rotary_frequencies(config.rope_base, pairs) / config.rope_factor
     if weights.has("rope_freqs.weight"):
         frequencies = frequencies / weights.vector("rope_freqs.weight", pairs).astype(np.float64)
-    return rotary_table(frequencies, config.context_length)
+    return rotary_table(frequencies, positions)

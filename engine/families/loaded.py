@@ -51,10 +51,12 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
     check_family(file)
     config = read_llama_config(file)
     context = choose_context(config, options.context_length)
+    n_blocks = _blocks(config, context, options.lanes)
     capacity = Capacity(
         max_rows=options.max_rows,
         max_logit_rows=options.max_logit_rows or options.lanes,
-        n_blocks=_blocks(config, context, options.lanes),
+        n_blocks=n_blocks,
+        context_length=min(context, n_blocks * BLOCK_TOKENS),
         threads=threads,
     )
     tier = TIER_NUMBERS[isa]
@@ -70,7 +72,6 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
         state=state,
         embed=embed,
         capacity=capacity,
-        context_length=min(context, capacity.n_blocks * BLOCK_TOKENS),
         vocab_size=config.vocabulary,
         group=config.group,
     )

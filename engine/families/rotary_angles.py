@@ -18,6 +18,8 @@ _HALF_PI_HIGH = 1.57079632673412561417e00
 _HALF_PI_LOW = 6.07710050650619224932e-11
 _TERMS = 9  # of the Taylor series; the next is below 1e-19 for |x| <= pi/4
 
+_POSITIONS_AT_ONCE = 4096  # bounds the memory of the float64 steps
+
 
 def rotary_frequencies(base: float, pairs: int) -> Float64:
     """base ** (-i / pairs) for each pair i: float64 [pairs]."""
@@ -28,8 +30,11 @@ def rotary_frequencies(base: float, pairs: int) -> Float64:
 
 def rotary_table(frequencies: Float64, positions: int) -> NDArray[np.float32]:
     """Cosine and sine of position * frequency, pair by pair: float32 [positions, pairs * 2]."""
-    cosine, sine = cosine_and_sine(np.arange(positions)[:, None] * frequencies)
-    return np.stack([cosine, sine], axis=-1).reshape(positions, -1).astype(np.float32)
+    table = np.empty((positions, len(frequencies), 2), np.float32)
+    for start in range(0, positions, _POSITIONS_AT_ONCE):
+        part = table[start : start + _POSITIONS_AT_ONCE]
+        part[..., 0], part[..., 1] = cosine_and_sine(np.arange(start, start + len(part))[:, None] * frequencies)
+    return table.reshape(positions, -1)
 
 
 def cosine_and_sine(angles: Float64) -> tuple[Float64, Float64]:

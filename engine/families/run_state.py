@@ -17,6 +17,7 @@ class Capacity:
     max_rows: int
     max_logit_rows: int
     n_blocks: int
+    context_length: int  # tokens of the longest sequence
     threads: int
 
 

@@ -25,7 +25,6 @@ class Matrix:
 
     kind: WeightType
     packed: NDArray[np.uint8]  # [groups of 16 outputs, blocks, packed bytes]
-    outputs: int
     columns: int
 
 
@@ -70,7 +69,7 @@ class WeightLoader:
         packed = self._arena.zeroed((-(-outputs // 16), blocks_of(stored, columns), stored.packed_bytes))
         self._matrix_bytes += packed.nbytes
         self._pending.append(self._threads.submit(self._fill, packed, name, kind, stored))
-        return Matrix(stored, packed, outputs, columns)
+        return Matrix(stored, packed, columns)
 
     def finish(self) -> int:
         """Wait until every matrix is in memory; returns their bytes, which are what a decode step reads."""

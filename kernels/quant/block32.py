@@ -10,7 +10,8 @@ so one load serves 16 rows, and a dot product has no horizontal sum. Types that 
 low nibbles and k-quad q + 4 in the high nibbles of vector q; a fifth bit stands in one more vector, whose byte 4*r + i
 holds the bits of k-quads 0..7.
 
-The block function, for each of B rows of activations (int8 values x, one f32 scale a 32 values):
+The block function, for each of B rows of activations (8- or 15-bit values x, one f32 scale a 32 values, see
+activations.py):
 
     acc = fma(f32(sum((w - offset) * x)), d * scale, acc);   with minimums: acc = fma(m, scale * sum(x), acc)
 """

@@ -24,6 +24,12 @@ def test_cosines_and_sines_agree_with_the_math_library() -> None:
     assert np.abs(sine - [math.sin(angle) for angle in angles]).max() < 1e-15
 
 
+def test_a_long_table_is_made_in_parts_that_join() -> None:
+    table = rotary_table(np.array([0.5]), 10_000)
+    turned = np.stack(cosine_and_sine((np.arange(10_000) * 0.5).astype(np.float64)), axis=-1)
+    assert np.array_equal(table, turned.astype(np.float32))
+
+
 def test_a_table_starts_unturned_and_holds_pairs_side_by_side() -> None:
     table = rotary_table(np.array([1.0, 0.25]), 9)
     assert table.shape == (9, 4)
