@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import pack_lane, tile_start, tile_width
+from kernels.activations import PACKED, pack_lane, tile_start, tile_width
 from kernels.exp import exp_f32x16
 from kernels.jit import kernel, njit_inline
 from kernels.norm import PACK_COLUMNS
@@ -21,15 +21,13 @@ SILU = op_record(
     up="u8",  # float32 [rows, columns]
     columns="i8",
     rows="u8",  # address of the row count, int64
-    quads="u8",
-    fine="u8",
-    side="u8",
-    floats="u8",
+    packed="u8",  # address of a PACKED record
+    forms="i8",
 )
 
 
 @njit_inline
-def _silu_times_up(gate, up, first, last):
+def silu_times_up(gate, up, first, last):
     """Overwrite columns first..last-1 of gate."""
     zero, one = splat_f32x16(np.float32(0)), splat_f32x16(np.float32(1))
     for column in range(first, last, 16):
@@ -45,21 +43,21 @@ def silu_kernel() -> Any:
     def silu_op(op, thread, threads):
         silu = record_at(op, SILU)
         columns = silu.columns
-        quads, fine = np.uintp(silu.quads), np.uintp(silu.fine)
-        side, floats = np.uintp(silu.side), np.uintp(silu.floats)
+        packed = record_at(np.uintp(silu.packed), PACKED)
         rows = load_i64(np.uintp(silu.rows))
         parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
             task = claim_task(op)
-            start = tile_start(task // parts, rows)
+            start = tile_start(task // parts, rows, packed.widest)
             if start >= rows:
                 return
+            width = tile_width(start, rows, packed.widest)
             first = task % parts * PACK_COLUMNS
             last = min(first + PACK_COLUMNS, columns)
-            for lane in range(tile_width(start, rows)):
+            for lane in range(width):
                 offset = np.uintp((start + lane) * columns * 4)
                 gate = np.uintp(silu.gate) + offset
-                _silu_times_up(gate, np.uintp(silu.up) + offset, first, last)
-                pack_lane(gate, start, lane, rows, columns, first, last, quads, fine, side, floats)
+                silu_times_up(gate, np.uintp(silu.up) + offset, first, last)
+                pack_lane(gate, start, lane, width, columns, first, last, packed, silu.forms)
 
     return kernel(silu_op)

@@ -1,25 +1,34 @@
-"""The packed form of a matmul's input: rows in tiles of 8, 4, 2 and 1, quantized to int8 and, where asked, as float32.
+"""The packed form of a matmul's input: rows in tiles, quantized to int8 and, where asked, as float32.
 
-Rows are cut into as many tiles of 8 as there are, and the rest into tiles of 4, 2 and 1. Within a tile of width w that
-starts at row s, the values of its rows stand side by side, so that a kernel finds all it needs at fixed distances:
+Rows are cut into as many tiles of the widest width (16 where the processor has int8 matrix tiles, else 8) as there
+are, and the rest into tiles of 8, 4, 2 and 1. Within a tile of width w that starts at row s, the values of its rows
+stand side by side, so that a kernel finds all it needs at fixed distances:
 
-    quads    int8  [columns / 4][w][4]          at s * columns
+    quads    int8  [columns / 4][w][4], in tiles of 16: [columns / 64][16][64]          at s * columns
     fine     int8, laid out as quads; written only for blocks of the fine kind
-    side     [columns / 32][4][w]: f32 scale, f32 scale * sum(q), i32 sum(q), i32 kind      at s * columns / 32 * 16
-    floats   f32   [columns][w]                 at s * columns * 4
+    side     [columns / 32][4][w]: f32 scale, f32 scale * sum(q), i32 sum(q), i32 kind  at s * columns / 32 * 16
+    floats   f32   [columns][w]                                                         at s * columns * 4
 
-Quantization is per row and per 32 values: q = round(x / scale), ties to even. A plain block has 8 bits: its scale is
-max|x| / 127. Where one value holds more than half of a block's energy, 8 bits would drown the other 31; such a block
-is fine and has 15 bits: its scale is max|x| / 16256, and q = 128 * high + low, high in quads (-127..127), low in fine
-(-64..63). The kind follows from the row alone, and integer sums join the two exactly.
+for weights in blocks of 32; weights in blocks of 256 have quads256, fine256 and side256 of the same kinds (see
+block256.py for the rows of side256). The forms that the next matmuls read are written, the others are not.
+
+Quantization is per row and per block: q = round(x / scale), ties to even. A plain block has 8 bits: its scale is
+max|x| / 127. Where a block's largest value would drown the others in 8 bits, the block is fine and has 15 bits: its
+scale is max|x| / 16256, and q = 128 * high + low, high in quads (-127..127), low in fine (-64..63). `scale` in the side
+data is that of `quads`. The kind follows from the row alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kernels.jit import njit_inline
 from kernels.quant.block32 import SIDE_BYTES, VALUES
+from kernels.quant.block256 import KIND256, LOW_SCALE, SCALE, SIDE256_BYTES, SUMS16, SUMS32
+from kernels.quant.block256 import VALUES as VALUES256
+from kernels.quant.block256 import Block256
+from kernels.quant.floats import FloatType
+from kernels.quant.weight_types import WeightType
 from kernels.simd import (
     absolute,
     add_i32x16,
@@ -33,6 +42,7 @@ from kernels.simd import (
     round_to_i32,
     splat_f32x16,
     store_f32,
+    store_i16,
     store_i32,
     store_quads_i8,
     store_strided_f32,
@@ -41,38 +51,78 @@ from kernels.simd import (
 )
 
 TILE_WIDTHS = (8, 4, 2, 1)
+MATRIX_TILE_WIDTH = 16
+# The forms of a packed row, as bits.
+BLOCK32, BLOCK256, FLOATS = 1, 2, 4
+
+
+# A block is fine where max|x|**2 is above this share of its sum of squares. At these shares the noise of 8 bits is the
+# same part of a block's energy for both lengths.
+FINE_SHARE = np.float32(0.5)
+FINE_SHARE256 = np.float32(0.125)
 _SMALLEST_NORMAL = np.float32(1.1754944e-38)
+
+# The addresses of one set of packed rows; every op that packs or reads them has the record's address.
+PACKED = np.dtype(
+    [
+        ("quads", "u8"),
+        ("fine", "u8"),
+        ("side", "u8"),
+        ("quads256", "u8"),
+        ("fine256", "u8"),
+        ("side256", "u8"),
+        ("floats", "u8"),
+        ("widest", "i8"),  # tiles of 16 or of 8
+    ]
+)
+
+
+def form_of(kind: WeightType) -> int:
+    """Return the form that a weight type's tile functions read."""
+    if isinstance(kind, FloatType):
+        return FLOATS
+    return BLOCK256 if isinstance(kind, Block256) else BLOCK32
 
 
 @dataclass(frozen=True)
 class Activations:
     """Buffers for up to `max_rows` packed rows of up to `max_columns` values; one at a time holds a matmul's input."""
 
-    quads: np.ndarray  # int8 [max_rows * max_columns]
-    fine: np.ndarray  # int8 [max_rows * max_columns]
-    side: np.ndarray  # uint8 [max_rows * max_columns / 32 * 16]
-    floats: np.ndarray  # float32 [max_rows * max_columns]
+    buffers: dict[str, np.ndarray]
+    record: np.ndarray = field(default_factory=lambda: np.zeros(1, PACKED))
 
     @classmethod
-    def allocate(cls, max_rows: int, max_columns: int) -> "Activations":
+    def allocate(cls, max_rows: int, max_columns: int, widest: int = 8) -> "Activations":
         """Make zeroed buffers; pages that no step touches cost no memory."""
         size = max_rows * max_columns
-        return cls(
-            quads=np.zeros(size, np.int8),
-            fine=np.zeros(size, np.int8),
-            side=np.zeros(-(-size // VALUES) * SIDE_BYTES, np.uint8),
-            floats=np.zeros(size, np.float32),
+        activations = cls(
+            buffers={
+                "quads": np.zeros(size, np.int8),
+                "fine": np.zeros(size, np.int8),
+                "side": np.zeros(-(-size // VALUES) * SIDE_BYTES, np.uint8),
+                "quads256": np.zeros(size, np.int8),
+                "fine256": np.zeros(size, np.int8),
+                "side256": np.zeros(-(-size // VALUES256) * SIDE256_BYTES, np.uint8),
+                "floats": np.zeros(size, np.float32),
+            }
         )
+        for name, buffer in activations.buffers.items():
+            activations.record[name] = buffer.ctypes.data
+        activations.record["widest"] = widest
+        return activations
 
-    def fields(self) -> dict[str, int]:
-        """The addresses, as the op records name them."""
-        return {name: getattr(self, name).ctypes.data for name in ("quads", "fine", "side", "floats")}
+    @property
+    def address(self) -> int:
+        """The address of the record."""
+        return int(self.record.ctypes.data)
 
 
 @njit_inline
-def tile_width(start, rows):
-    """The width of the tile that starts at row `start`, where the step has `rows` rows."""
+def tile_width(start, rows, widest):
+    """The width of the tile that starts at row `start`, where there are `rows` rows."""
     rest = rows - start
+    if rest >= widest:
+        return widest
     for width in (8, 4, 2):
         if rest >= width:
             return width
@@ -80,65 +130,149 @@ def tile_width(start, rows):
 
 
 @njit_inline
-def tile_start(tile, rows):
+def tile_start(tile, rows, widest):
     """The first row of tile number `tile`; `rows` where there are not as many tiles."""
-    whole = rows // 8
-    start = min(tile, whole) * 8
+    whole = rows // widest
+    start = min(tile, whole) * widest
     for _ in range(tile - whole):
         if start < rows:
-            start += tile_width(start, rows)
+            start += tile_width(start, rows, widest)
     return start
 
 
 @njit_inline
-def pack_lane(source, start, lane, rows, columns, first, last, quads, fine, side, floats):
-    """Pack columns first..last-1 (multiples of 32) of row start + lane, whose tile starts at row `start`.
+def pack_lane(source, start, lane, width, columns, first, last, packed, forms):
+    """Pack columns first..last-1 of row start + lane, whose tile of `width` rows starts at row `start`.
 
-    source: address of the row's float32 [columns]; quads or floats may be 0 where nobody reads them. One thread packs
-    a tile's lanes: they share cache lines.
+    source: address of the row's float32 [columns]; first and last: multiples of 32, or of 256 for BLOCK256, whose last
+    block may be cut short by the end of the row; packed: a PACKED record. One thread packs a tile's lanes: they share
+    cache lines.
     """
-    width = tile_width(start, rows)
-    if quads != 0:
-        lane_offset = np.uintp(start * columns + lane * 4)
-        tile_side = side + np.uintp(start * (columns // 32) * SIDE_BYTES + lane * 4)
+    if forms & BLOCK32:
+        side = np.uintp(packed.side) + np.uintp(start * (columns // 32) * SIDE_BYTES + lane * 4)
+        quads = np.uintp(packed.quads) + np.uintp(start * columns)
+        fine = np.uintp(packed.fine) + np.uintp(start * columns)
         for block in range(first // 32, last // 32):
-            offset = lane_offset + np.uintp(block * 32 * width)
-            block_side = tile_side + np.uintp(block * SIDE_BYTES * width)
-            _quantize(source + np.uintp(block * 128), quads + offset, fine + offset, block_side, width)
-    if floats != 0:
-        tile_floats = floats + np.uintp((start * columns + lane) * 4)
+            block_side = side + np.uintp(block * SIDE_BYTES * width)
+            _quantize(source + np.uintp(block * 128), block * 32, lane, width, quads, fine, block_side)
+    if forms & BLOCK256:
+        side = np.uintp(packed.side256) + np.uintp(start * (columns // 256) * SIDE256_BYTES + lane * 4)
+        quads = np.uintp(packed.quads256) + np.uintp(start * columns)
+        fine = np.uintp(packed.fine256) + np.uintp(start * columns)
+        for block in range(first // 256, last // 256):
+            block_side = side + np.uintp(block * SIDE256_BYTES * width)
+            _quantize256(source + np.uintp(block * 1024), block * 256, lane, width, quads, fine, block_side)
+    if forms & FLOATS:
+        floats = np.uintp(packed.floats) + np.uintp((start * columns + lane) * 4)
         for column in range(first, last, 16):
             value = load_f32x16(source + np.uintp(column * 4))
-            store_strided_f32(value, tile_floats + np.uintp(column * width * 4), np.uintp(width * 4))
+            store_strided_f32(value, floats + np.uintp(column * width * 4), np.uintp(width * 4))
 
 
 @njit_inline
-def _quantize(source, quads, fine, side, width):
-    """Quantize 32 values; the other addresses are the lane's places in the block."""
-    a, b = load_f32x16(source), load_f32x16(source + np.uintp(64))
-    largest = reduce_max(maximum(absolute(a), absolute(b)))
-    energy = reduce_add(fma(a, a, b * b))
-    is_fine = largest * largest > np.float32(0.5) * energy
+def _chunk_offset(column, lane, width):
+    """Where 16 values from `column` (a multiple of 16) on begin in a lane of a tile's quads."""
+    if width == MATRIX_TILE_WIDTH:
+        return np.uintp(column // 64 * 1024 + lane * 64 + column % 64)
+    return np.uintp(column * width + lane * 4)
+
+
+@njit_inline
+def _store_chunk(q, is_fine, column, lane, width, quads, fine):
+    """Store 16 whole numbers in the planes."""
+    offset = _chunk_offset(column, lane, width)
+    stride = np.uintp(4) if width == MATRIX_TILE_WIDTH else np.uintp(width * 4)
+    if is_fine:
+        store_quads_i8(lower_plane(q), fine + offset, stride)
+        store_quads_i8(upper_plane(q), quads + offset, stride)
+    else:
+        store_quads_i8(q, quads + offset, stride)
+
+
+@njit_inline
+def _scale_and_inverse(largest, energy, is_fine):
+    """The step between whole numbers, and its inverse."""
     levels = np.float32(16256) if is_fine else np.float32(127)
     scale = largest / levels
     if energy != energy:
         scale = np.float32(np.nan)  # `largest` has passed over it; logits that are not numbers must show
     # A scale in the subnormal range has no finite inverse; such a block counts as zero.
     inverse = np.float32(1) / scale if scale > _SMALLEST_NORMAL else np.float32(0)
-    a_q = round_to_i32(zero_for_nan(a * splat_f32x16(inverse)))
-    b_q = round_to_i32(zero_for_nan(b * splat_f32x16(inverse)))
+    return scale, inverse
+
+
+@njit_inline
+def _whole_numbers(address, inverse):
+    """round(x * inverse) of 16 values; 0 for what is no number."""
+    return round_to_i32(zero_for_nan(load_f32x16(address) * splat_f32x16(inverse)))
+
+
+@njit_inline
+def _quantize(source, column, lane, width, quads, fine, side):
+    """Quantize 32 values; `side` is the lane's place in the block's side data."""
+    a, b = load_f32x16(source), load_f32x16(source + np.uintp(64))
+    largest = reduce_max(maximum(absolute(a), absolute(b)))
+    energy = reduce_add(fma(a, a, b * b))
+    is_fine = largest * largest > FINE_SHARE * energy
+    scale, inverse = _scale_and_inverse(largest, energy, is_fine)
+    a_q, b_q = _whole_numbers(source, inverse), _whole_numbers(source + np.uintp(64), inverse)
+    _store_chunk(a_q, is_fine, column, lane, width, quads, fine)
+    _store_chunk(b_q, is_fine, column + 16, lane, width, quads, fine)
+    q = add_i32x16(a_q, b_q)
+    total = np.int32(reduce_add_i32(q))
     stride = np.uintp(width * 4)
-    half = np.uintp(4 * width * 4)
-    if is_fine:
-        store_quads_i8(lower_plane(a_q), fine, stride)
-        store_quads_i8(lower_plane(b_q), fine + half, stride)
-        store_quads_i8(upper_plane(a_q), quads, stride)
-        store_quads_i8(upper_plane(b_q), quads + half, stride)
-    else:
-        store_quads_i8(a_q, quads, stride)
-        store_quads_i8(b_q, quads + half, stride)
-    total = np.int32(reduce_add_i32(add_i32x16(a_q, b_q)))
-    store_f32(scale, side)
+    store_f32(scale * np.float32(128) if is_fine else scale, side)
     store_f32(scale * np.float32(total), side + stride)
-    store_i32(total, side + np.uintp(2) * stride)
-    store_i32(np.int32(1) if is_fine else np.int32(0), side + np.uintp(3) * stride)
+    if is_fine:
+        low = np.int32(reduce_add_i32(add_i32x16(lower_plane(a_q), lower_plane(b_q))))
+        store_i32(np.int32((total - low) >> 7), side + np.uintp(2) * stride)
+        store_i32(np.int32(2 * low + 1), side + np.uintp(3) * stride)
+    else:
+        store_i32(total, side + np.uintp(2) * stride)
+        store_i32(np.int32(0), side + np.uintp(3) * stride)
+
+
+@njit_inline
+def _store_sums(side, stride, rows, first, second, pair):
+    """Store the sums of chunks 2 * pair and 2 * pair + 1 of a plane, and their sum as half of a pair of sums of 32."""
+    first_row, first_row32 = rows
+    store_i32(_pair(first, second), side + np.uintp(first_row + pair) * stride)
+    store_i16(np.int16(first + second), side + np.uintp(first_row32 + pair // 2) * stride + np.uintp(pair % 2 * 2))
+
+
+@njit_inline
+def _pair(first, second):
+    """Two int16 numbers in one int32, the first in the lower half."""
+    return np.int32((second << 16) | (first & 0xFFFF))
+
+
+_HIGH_ROWS, _LOW_ROWS = (SUMS16[0], SUMS32[0]), (SUMS16[1], SUMS32[1])
+
+
+@njit_inline
+def _quantize256(source, column, lane, width, quads, fine, side):
+    """Quantize 256 values; `side` is the lane's place in the block's side data."""
+    zero = splat_f32x16(np.float32(0))
+    largest_of_lane, squares = zero, zero
+    for chunk in range(16):
+        x = load_f32x16(source + np.uintp(chunk * 64))
+        largest_of_lane = maximum(largest_of_lane, absolute(x))
+        squares = fma(x, x, squares)
+    largest, energy = reduce_max(largest_of_lane), reduce_add(squares)
+    is_fine = largest * largest > FINE_SHARE256 * energy
+    scale, inverse = _scale_and_inverse(largest, energy, is_fine)
+    stride = np.uintp(width * 4)
+    plane_scale = scale * np.float32(128) if is_fine else scale
+    store_f32(plane_scale, side + np.uintp(SCALE) * stride)
+    store_f32(plane_scale * np.float32(1 / 128), side + np.uintp(LOW_SCALE) * stride)
+    store_i32(np.int32(1) if is_fine else np.int32(0), side + np.uintp(KIND256) * stride)
+    for pair in range(8):
+        place = source + np.uintp(pair * 128)
+        a, b = _whole_numbers(place, inverse), _whole_numbers(place + np.uintp(64), inverse)
+        _store_chunk(a, is_fine, column + pair * 32, lane, width, quads, fine)
+        _store_chunk(b, is_fine, column + pair * 32 + 16, lane, width, quads, fine)
+        if is_fine:
+            low_a, low_b = reduce_add_i32(lower_plane(a)), reduce_add_i32(lower_plane(b))
+            _store_sums(side, stride, _LOW_ROWS, low_a, low_b, pair)
+            a, b = upper_plane(a), upper_plane(b)
+        _store_sums(side, stride, _HIGH_ROWS, reduce_add_i32(a), reduce_add_i32(b), pair)

@@ -1,13 +1,19 @@
 """The integer dot product, lowered by tier: i32 += four unsigned weights times four signed activations, for each row.
 
 A lowering sees vectors of weight bytes in the x16 layout (row r's four k-values in bytes 4r..4r+3) and broadcasts one
-activation quad over the rows. Integer sums are exact in any order, so all tiers give the same bits.
+activation quad over the rows. Sums may be multiplied by a whole-number scale of each row. Integer arithmetic is exact
+in any order, so all tiers give the same bits.
 
     avx512   one `vpdpbusd` on 16 rows (AVX-512 VNNI)
-    avx2     `vpmaddubsw` on 8 rows at a time; small weights are summed in int16 as long as they cannot overflow, 8-bit
-             weights are made signed first, since pairs of 255 * 127 would saturate
+    avxvnni  one `vpdpbusd` on 8 rows (AVX-VNNI)
+    avx2     `vpmaddubsw` on 8 rows; products are summed in int16 as long as they cannot overflow, then widened by
+             `vpmaddwd`, which multiplies by the scale on the way; 8-bit weights are made signed first, since pairs of
+             255 * 127 would saturate
     generic  plain LLVM IR: widen, multiply, add
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -16,34 +22,83 @@ from kernels.simd import I8, I16, I32, call, constant, load, splat
 _ACTIVATION_LIMIT = 127  # activations are quantized to [-127, 127]
 
 
+@dataclass
+class Sum:
+    """A sum that is being made: `total` + scale * (`wide` + `narrow`)."""
+
+    total: Any  # i32 vector
+    scale: Any  # of `Dot.scale`, or None for 1
+    wide: Any = None  # i32 vector, or None for 0
+    narrow: Any = None  # i16 vector, or None for 0
+    room: int = 0  # how many more products `narrow` can take
+
+
 class GenericDot:
     """Sixteen rows in plain LLVM IR, for any processor."""
 
     rows = 16
 
     def __init__(self, builder, max_weight, offset):
-        self.builder, self.offset = builder, offset
+        self.builder, self.max_weight = builder, max_weight
+        # What is to be taken off the weights after the sum.
+        self.offset = offset
+        self.sums = ir.VectorType(I32, self.rows)
+        self.bytes = ir.VectorType(I8, 4 * self.rows)
+        self.pairs = ir.VectorType(I16, 2 * self.rows)
 
     def zero(self):
-        """The state of an empty sum."""
-        return ir.Constant(ir.VectorType(I32, self.rows), None)
+        """A total of nothing."""
+        return ir.Constant(self.sums, None)
+
+    def scale(self, pairs, which):
+        """Scale number `which` (0 or 1) of each row's pair of int16, in the form that sums take."""
+        wide = self.builder.bitcast(pairs, self.sums)
+        sixteen = constant(self.sums, 16)
+        return self.builder.ashr(wide if which else self.builder.shl(wide, sixteen), sixteen)
+
+    def start(self, total, scale=None):
+        """Begin a sum that adds to `total`."""
+        return Sum(total, scale)
 
     def add(self, state, weights, quad_address):
         """Add the dot product of one vector of weights with one quad of activations."""
+        quad = self._broadcast(quad_address, self.bytes)
+        state.wide = self._dot(self.zero() if state.wide is None else state.wide, weights, quad)
+
+    def finish(self, state):
+        """Return the total."""
+        scaled = state.wide if state.scale is None else self.builder.mul(state.wide, state.scale)
+        return self.builder.add(state.total, scaled)
+
+    def lookup(self, indices, table):
+        """Replace each byte (0..15) by its entry in a table of 16 unsigned bytes."""
+        builder, vector = self.builder, indices.type
+        level = [constant(vector, entry) for entry in table]
+        for bit in range(4):
+            is_set = builder.icmp_unsigned(
+                "!=", builder.and_(indices, constant(vector, 1 << bit)), ir.Constant(vector, None)
+            )
+            level = [builder.select(is_set, level[i + 1], level[i]) for i in range(0, len(level), 2)]
+        return level[0]
+
+    def add_pairs(self, total, pairs, pair_address):
+        """total + a * x + b * y for each row's int16 pair (a, b) and one pair (x, y) in memory."""
+        return self._pair_products(total, pairs, self._broadcast(pair_address, self.pairs))
+
+    def _broadcast(self, address, vector):
+        return self.builder.bitcast(splat(self.builder, load(self.builder, address, I32), self.rows), vector)
+
+    def _dot(self, total, weights, quad):
         builder, wide = self.builder, ir.VectorType(I16, 64)
-        quad = builder.bitcast(splat(builder, load(builder, quad_address, I32), 16), ir.VectorType(I8, 64))
         products = builder.mul(builder.zext(weights, wide), builder.sext(quad, wide))
         pairs = self._add_halves(builder.bitcast(products, ir.VectorType(I32, 32)))
         even, odd = self._deinterleave(pairs)
-        return builder.add(state, builder.add(even, odd))
+        return builder.add(total, builder.add(even, odd))
 
-    def total(self, state):
-        """The finished sum of weight * activation."""
-        return state
-
-    def without_offset(self, total, integer_sum_address):
-        """The sum of (weight - offset) * activation."""
-        return _subtract_offset(self.builder, total, integer_sum_address, self.offset)
+    def _pair_products(self, total, a, b):
+        builder, wide = self.builder, ir.VectorType(I32, 2 * self.rows)
+        even, odd = self._deinterleave(builder.mul(builder.sext(a, wide), builder.sext(b, wide)))
+        return builder.add(total, builder.add(even, odd))
 
     def _add_halves(self, value):
         sixteen = constant(value.type, 16)
@@ -59,71 +114,85 @@ class GenericDot:
 class Avx512Dot(GenericDot):
     """Sixteen rows by `vpdpbusd` (Intel SDM, VPDPBUSD)."""
 
-    def add(self, state, weights, quad_address):
-        builder = self.builder
-        quad = builder.bitcast(splat(builder, load(builder, quad_address, I32), 16), ir.VectorType(I8, 64))
-        return call(builder, "llvm.x86.avx512.vpdpbusd.512", state.type, [state, weights, quad])
+    def lookup(self, indices, table):
+        """See GenericDot."""
+        return call(self.builder, "llvm.x86.avx512.pshuf.b.512", indices.type, [_lanes(table, 4), indices])
+
+    def _dot(self, total, weights, quad):
+        return call(self.builder, "llvm.x86.avx512.vpdpbusd.512", self.sums, [total, weights, quad])
+
+    def _pair_products(self, total, a, b):
+        products = call(self.builder, "llvm.x86.avx512.pmaddw.d.512", self.sums, [a, b])
+        return self.builder.add(total, products)
 
 
-class Avx2Dot:
-    """Eight rows by `vpmaddubsw`; the state is (int32 sums, int16 sums, how many more products int16 can take)."""
+class AvxVnniDot(GenericDot):
+    """Eight rows by `vpdpbusd` (Intel SDM, VPDPBUSD, VEX encoding)."""
 
     rows = 8
 
+    def lookup(self, indices, table):
+        """See GenericDot."""
+        return call(self.builder, "llvm.x86.avx2.pshuf.b", indices.type, [_lanes(table, 2), indices])
+
+    def _dot(self, total, weights, quad):
+        return call(self.builder, "llvm.x86.avx512.vpdpbusd.256", self.sums, [total, weights, quad])
+
+    def _pair_products(self, total, a, b):
+        return self.builder.add(total, call(self.builder, "llvm.x86.avx2.pmadd.wd", self.sums, [a, b]))
+
+
+class Avx2Dot(AvxVnniDot):
+    """Eight rows by `vpmaddubsw`."""
+
     def __init__(self, builder, max_weight, offset):
-        self.builder, self.offset = builder, offset
+        super().__init__(builder, max_weight, offset)
         self.room = 32767 // (2 * max_weight * _ACTIVATION_LIMIT)
         self.signed = self.room == 0
-        assert not self.signed or offset == 128, "8-bit weights must be stored xor 0x80"
+        assert not self.signed or offset == 128, "weights of 8 bits must be stored xor 0x80"
+        if self.signed:
+            self.offset = 0
 
-    def zero(self):
-        """The state of an empty sum."""
-        return None, None, self.room
+    def scale(self, pairs, which):
+        """See GenericDot: the scale stands twice, once for each of the two sums that `vpmaddwd` joins."""
+        chosen = [i // 2 * 2 + which for i in range(2 * self.rows)]
+        mask = ir.Constant(ir.VectorType(I32, len(chosen)), chosen)
+        return self.builder.shuffle_vector(pairs, ir.Constant(pairs.type, ir.Undefined), mask)
 
     def add(self, state, weights, quad_address):
-        """Add the dot product of one vector of weights with one quad of activations."""
-        builder = self.builder
-        quad = builder.bitcast(splat(builder, load(builder, quad_address, I32), 8), ir.VectorType(I8, 32))
-        if self.signed:
-            return self._widen(state[0], self._signed_pairs(weights, quad)), None, 0
-        pairs = self._pairs(weights, quad)
-        wide, narrow, room = state
-        if room == 0:
-            wide, narrow, room = self._widen(wide, narrow), None, self.room
-        return wide, pairs if narrow is None else builder.add(narrow, pairs), room - 1
+        """See GenericDot."""
+        quad = self._broadcast(quad_address, self.bytes)
+        if state.room == 0:
+            self._widen(state)
+        products = self._signed_products(weights, quad) if self.signed else self._products(weights, quad)
+        state.narrow = products if state.narrow is None else self.builder.add(state.narrow, products)
+        state.room -= 1
 
-    def total(self, state):
-        """The finished sum of weight * activation."""
-        wide, narrow, _ = state
-        return wide if narrow is None else self._widen(wide, narrow)
+    def finish(self, state):
+        """See GenericDot."""
+        self._widen(state)
+        return state.total
 
-    def without_offset(self, total, integer_sum_address):
-        """The sum of (weight - offset) * activation; weights made signed have lost their offset already."""
-        return _subtract_offset(self.builder, total, integer_sum_address, 0 if self.signed else self.offset)
+    def _products(self, unsigned, signed):
+        return call(self.builder, "llvm.x86.avx2.pmadd.ub.sw", self.pairs, [unsigned, signed])
 
-    def _pairs(self, unsigned, signed):
-        return call(self.builder, "llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), [unsigned, signed])
-
-    def _signed_pairs(self, weights, quad):
+    def _signed_products(self, weights, quad):
         """Move the weight's sign to the activation: |w| * (sign(w) * x), at most 2 * 128 * 127 a pair."""
-        builder, vector = self.builder, weights.type
-        signed = builder.xor(weights, constant(vector, 128))
-        magnitude = call(builder, "llvm.abs.v32i8", vector, [signed, ir.Constant(ir.IntType(1), 0)])
-        return self._pairs(magnitude, call(builder, "llvm.x86.avx2.psign.b", vector, [quad, signed]))
+        signed = self.builder.xor(weights, constant(self.bytes, 128))
+        magnitude = call(self.builder, "llvm.abs.v32i8", self.bytes, [signed, ir.Constant(ir.IntType(1), 0)])
+        return self._products(magnitude, call(self.builder, "llvm.x86.avx2.psign.b", self.bytes, [quad, signed]))
 
-    def _widen(self, wide, narrow):
-        ones = constant(narrow.type, 1)
-        pairs = call(self.builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(I32, 8), [narrow, ones])
-        return pairs if wide is None else self.builder.add(wide, pairs)
-
-
-def _subtract_offset(builder, total, integer_sum_address, offset):
-    if offset == 0:
-        return total
-    shift = offset.bit_length() - 1
-    assert offset == 1 << shift, "offsets are powers of two"
-    sums = splat(builder, load(builder, integer_sum_address, I32), total.type.count)
-    return builder.sub(total, builder.shl(sums, constant(total.type, shift)))
+    def _widen(self, state):
+        if state.narrow is not None:
+            scale = constant(self.pairs, 1) if state.scale is None else state.scale
+            widened = call(self.builder, "llvm.x86.avx2.pmadd.wd", self.sums, [state.narrow, scale])
+            state.total = self.builder.add(state.total, widened)
+        state.narrow, state.room = None, max(self.room, 1)
 
 
-DOTS_BY_TIER: dict[int, type[GenericDot] | type[Avx2Dot]] = {0: GenericDot, 1: Avx2Dot, 2: Avx512Dot}
+def _lanes(table, count):
+    """A table of 16 bytes in each 128-bit lane of a vector."""
+    return ir.Constant(ir.VectorType(I8, 16 * count), list(table) * count)
+
+
+DOTS_BY_TIER: dict[int, type[GenericDot]] = {0: GenericDot, 1: Avx2Dot, 2: Avx512Dot, 3: AvxVnniDot, 4: Avx512Dot}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import pack_lane, tile_start, tile_width
+from kernels.activations import PACKED, pack_lane, tile_start, tile_width
 from kernels.jit import kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
@@ -22,19 +22,15 @@ NORM = op_record(
     columns="i8",
     rows="u8",  # address of the row count, int64
     scratch="u8",  # float32 [threads, columns]
-    quads="u8",
-    fine="u8",
-    side="u8",
-    floats="u8",
+    packed="u8",  # address of a PACKED record
+    forms="i8",
 )
 PACK = op_record(
     source="u8",  # float32 [rows, columns]
     columns="i8",
     rows="u8",  # address of the row count, int64
-    quads="u8",
-    fine="u8",
-    side="u8",
-    floats="u8",
+    packed="u8",  # address of a PACKED record
+    forms="i8",
 )
 
 
@@ -63,21 +59,21 @@ def norm_kernel() -> Any:
     def norm_op(op, thread, threads):
         norm = record_at(op, NORM)
         columns, weight = norm.columns, np.uintp(norm.weight)
-        quads, fine = np.uintp(norm.quads), np.uintp(norm.fine)
-        side, floats = np.uintp(norm.side), np.uintp(norm.floats)
+        packed = record_at(np.uintp(norm.packed), PACKED)
         rows = load_i64(np.uintp(norm.rows))
         scaled = np.uintp(norm.scratch) + np.uintp(thread * columns * 4)
         while True:
-            start = tile_start(claim_task(op), rows)
+            start = tile_start(claim_task(op), rows, packed.widest)
             if start >= rows:
                 return
-            for lane in range(tile_width(start, rows)):
+            width = tile_width(start, rows, packed.widest)
+            for lane in range(width):
                 origin = start + lane
                 if norm.gather != 0:
                     origin = load_i64(np.uintp(norm.gather) + np.uintp(origin * 8))
                 source = np.uintp(norm.source) + np.uintp(origin * columns * 4)
                 _normalize(source, weight, columns, norm.epsilon, scaled)
-                pack_lane(scaled, start, lane, rows, columns, np.int64(0), columns, quads, fine, side, floats)
+                pack_lane(scaled, start, lane, width, columns, np.int64(0), columns, packed, norm.forms)
 
     return kernel(norm_op)
 
@@ -89,19 +85,19 @@ def pack_kernel() -> Any:
     def pack_op(op, thread, threads):
         pack = record_at(op, PACK)
         columns = pack.columns
-        quads, fine = np.uintp(pack.quads), np.uintp(pack.fine)
-        side, floats = np.uintp(pack.side), np.uintp(pack.floats)
+        packed = record_at(np.uintp(pack.packed), PACKED)
         rows = load_i64(np.uintp(pack.rows))
         parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
             task = claim_task(op)
-            start = tile_start(task // parts, rows)
+            start = tile_start(task // parts, rows, packed.widest)
             if start >= rows:
                 return
+            width = tile_width(start, rows, packed.widest)
             first = task % parts * PACK_COLUMNS
             last = min(first + PACK_COLUMNS, columns)
-            for lane in range(tile_width(start, rows)):
+            for lane in range(width):
                 source = np.uintp(pack.source) + np.uintp((start + lane) * columns * 4)
-                pack_lane(source, start, lane, rows, columns, first, last, quads, fine, side, floats)
+                pack_lane(source, start, lane, width, columns, first, last, packed, pack.forms)
 
     return kernel(pack_op)

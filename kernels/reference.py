@@ -4,25 +4,21 @@ Quantizing and the matmul of quantized weights are defined to the last bit (laws
 float32 steps in the same order; everything else is the formula in float64, to be compared within a tolerance.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.activations import FINE_SHARE, FINE_SHARE256
 from kernels.kv_cache import BLOCK_TOKENS
-from kernels.quant import q4_0, q4_1, q5_0, q5_1, q8_0
 from kernels.quant.block32 import VALUES, Block32
+from kernels.quant.block256 import VALUES as VALUES256
+from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
-from kernels.quant.weight_types import WeightType, dequantize
+from kernels.quant.weight_types import WeightType, dequantize, float_scales, unpack32, unpack256, whole_numbers
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-
-_UNPACK = {
-    "Q4_0": q4_0.unpack,
-    "Q4_1": q4_1.unpack,
-    "Q5_0": q5_0.unpack,
-    "Q5_1": q5_1.unpack,
-    "Q8_0": q8_0.unpack,
-}
 
 
 def exp(x: NDArray[np.floating]) -> Float64:
@@ -48,24 +44,45 @@ def fma(a: Float32, b: Float32, c: Float32) -> Float32:
     return rounded
 
 
-def quantize_activations(x: Float32) -> tuple[NDArray[np.int32], Float32, NDArray[np.bool_]]:
-    """float32 [rows, columns] -> (values [rows, blocks, 32], scales [rows, blocks], is fine [rows, blocks]).
+@dataclass(frozen=True)
+class Quantized:
+    """Quantized rows: whole numbers within 127, or within 16256 in fine blocks."""
 
-    Values are whole numbers within 127, or within 16256 in fine blocks.
-    """
-    blocks = x.reshape(len(x), -1, VALUES)
+    values: NDArray[np.int32]  # [rows, blocks, 32 or 256]
+    scales: Float32  # [rows, blocks]
+    fine: NDArray[np.bool_]  # [rows, blocks]
+
+    def planes(self) -> list[tuple[NDArray[np.int32], Float32]]:
+        """(numbers, their scales) of the two planes; the second is zero in plain blocks."""
+        high = np.where(self.fine[..., None], (self.values + 64) >> 7, self.values)
+        low = np.where(self.fine[..., None], self.values - 128 * high, 0)
+        scale = np.where(self.fine, self.scales * np.float32(128), self.scales)
+        return [(high, scale), (low, scale * np.float32(1 / 128))]
+
+
+def quantize_activations(x: Float32, block: int = VALUES) -> Quantized:
+    """Quantize float32 [rows, columns] by blocks of 32 or 256 values."""
+    blocks = x.reshape(len(x), -1, block)
     largest = np.abs(blocks).max(axis=2)
+    share = FINE_SHARE if block == VALUES else FINE_SHARE256
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        fine = largest * largest > np.float32(0.5) * _energy(blocks)
+        fine = largest * largest > share * _energy(blocks)
         scales = largest / np.where(fine, np.float32(16256), np.float32(127))
         inverse = np.where(scales > np.finfo(np.float32).smallest_normal, np.float32(1) / scales, np.float32(0))
-    return np.rint(blocks * inverse[..., None]).astype(np.int32), scales, fine
+        values = np.rint(blocks * inverse[..., None]).astype(np.int32)
+    return Quantized(values, scales, fine)
 
 
 def _energy(blocks: Float32) -> Float32:
-    """The sum of squares of 32 values, in the kernels' order (law 3): 16 lanes of two values each, then a tree."""
-    low, high = blocks[..., :16], blocks[..., 16:]
-    lanes = fma(low, low, high * high)
+    """The sum of squares of a block, in the kernels' order (law 3): 16 lanes by fma, then a tree."""
+    chunks = blocks.reshape(*blocks.shape[:2], -1, 16)
+    if chunks.shape[2] == 2:
+        low, high = chunks[:, :, 0], chunks[:, :, 1]
+        lanes = fma(low, low, high * high)
+    else:
+        lanes = np.zeros_like(chunks[:, :, 0])
+        for chunk in range(chunks.shape[2]):
+            lanes = fma(chunks[:, :, chunk], chunks[:, :, chunk], lanes)
     while lanes.shape[-1] > 1:
         half = lanes.shape[-1] // 2
         lanes = lanes[..., :half] + lanes[..., half:]
@@ -78,28 +95,54 @@ def matmul(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float64:
     x is quantized first where the weights are quantized. Returns [rows, outputs].
     """
     activations: Float64 = x.astype(np.float64)
-    if isinstance(kind, Block32):
-        integers, scales, _ = quantize_activations(x)
-        activations = (integers.astype(np.float64) * scales[..., None]).reshape(x.shape)
+    if not isinstance(kind, FloatType):
+        quantized = quantize_activations(x, kind.values)
+        activations = (quantized.values.astype(np.float64) * quantized.scales[..., None]).reshape(x.shape)
     return activations @ dequantize(kind, raw).astype(np.float64).T
 
 
 def matmul_in_order(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float32:
     """Like `matmul`, with the roundings of the kernels: one float32 sum an output, over ascending k or blocks."""
-    if isinstance(kind, FloatType):
-        return _float_matmul_in_order(dequantize(kind, raw), x)
-    values, activation_scales, _ = quantize_activations(x)
-    blocks = raw.reshape(len(raw), -1, kind.file_bytes)
-    scales, minimums, weights = _UNPACK[kind.name](blocks)
+    with np.errstate(over="ignore", under="ignore"):  # infinities pass as in any float32 arithmetic
+        if isinstance(kind, FloatType):
+            return _float_matmul_in_order(dequantize(kind, raw), x)
+        return _matmul256(kind, raw, x) if isinstance(kind, Block256) else _matmul32(kind, raw, x)
+
+
+def _matmul32(kind: Block32, raw: NDArray[np.uint8], x: Float32) -> Float32:
+    stored_scales, minimums, stored = unpack32(kind, raw)
+    weights, scales = whole_numbers(kind, stored), float_scales(kind, stored_scales)
+    quantized = quantize_activations(x)
+    (high, high_scales), (low, low_scales) = quantized.planes()
     sums = np.zeros((len(x), len(raw)), np.float32)
-    for block in range(blocks.shape[1]):
-        signed = weights[:, block].astype(np.int32) - kind.offset
-        dots = values[:, block] @ signed.T
-        x_scale = activation_scales[:, block, None]
-        sums = fma(dots.astype(np.float32), scales[:, block].astype(np.float32) * x_scale, sums)
+    for block in range(weights.shape[1]):
+        dots = (high[:, block] @ weights[:, block].T).astype(np.float32)
+        sums = fma(dots, scales[:, block] * high_scales[:, block, None], sums)
         if minimums is not None:
-            row_sums = x_scale * values[:, block].sum(axis=1, keepdims=True).astype(np.float32)
+            totals = quantized.values[:, block].sum(axis=1, keepdims=True).astype(np.float32)
+            row_sums = quantized.scales[:, block, None] * totals
             sums = fma(minimums[:, block].astype(np.float32), row_sums, sums)
+        dots = (low[:, block] @ weights[:, block].T).astype(np.float32)
+        added = fma(dots, scales[:, block] * low_scales[:, block, None], sums)
+        sums = np.where(quantized.fine[:, block, None], added, sums)
+    return sums
+
+
+def _matmul256(kind: Block256, raw: NDArray[np.uint8], x: Float32) -> Float32:
+    numbers, quantized = unpack256(kind, raw), quantize_activations(x, VALUES256)
+    weights = whole_numbers(kind, numbers.weights) * np.repeat(numbers.scales, kind.sub_values, 2).astype(np.int32)
+    d = numbers.d.astype(np.float32)
+    sums = np.zeros((len(x), len(raw)), np.float32)
+    for block in range(d.shape[1]):
+        for plane, (values, scales) in enumerate(quantized.planes()):
+            x_scales = scales[:, block, None]
+            added = fma((values[:, block] @ weights[:, block].T).astype(np.float32), d[:, block] * x_scales, sums)
+            if numbers.d_minimum is not None and numbers.minimums is not None:
+                row_sums = values[:, block].reshape(len(x), -1, kind.sub_values).sum(axis=2)
+                totals = row_sums @ numbers.minimums[:, block].astype(np.int32).T
+                factors = numbers.d_minimum[:, block].astype(np.float32) * x_scales
+                added = fma(totals.astype(np.float32), -factors, added)
+            sums = np.where(quantized.fine[:, block, None], added, sums) if plane else added
     return sums
 
 

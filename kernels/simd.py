@@ -139,7 +139,9 @@ load_f32 = _scalar_load(F32, types.float32)
 load_i32 = _scalar_load(I32, types.int32)
 load_i64 = _scalar_load(I64, types.int64)
 store_f32 = _scalar_store(F32, types.float32)
+store_i16 = _scalar_store(I16, types.int16)
 store_i32 = _scalar_store(I32, types.int32)
+store_i64 = _scalar_store(I64, types.int64)
 
 
 @intrinsic

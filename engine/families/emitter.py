@@ -9,6 +9,7 @@ from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Matrix, WeightLoader
 from kernels import attention, gemv
 from kernels.activation import SILU, silu_kernel
+from kernels.activations import form_of
 from kernels.dot import DOTS_BY_TIER
 from kernels.jit import address
 from kernels.norm import NORM, PACK, norm_kernel, pack_kernel
@@ -122,7 +123,7 @@ class Emitter:
             output=output,
             output_stride=stride,
             add=int(add),
-            **self._state.packed.fields(),
+            packed=self._state.packed.address,
             **gemv.tile_functions(matrix.kind, self._tier),
         )
 
@@ -134,17 +135,14 @@ class Emitter:
             address(kernel),
             columns=columns,
             rows=self._rows,
-            quads=0,
-            fine=0,
-            side=0,
-            floats=0,
+            packed=self._state.packed.address,
+            forms=0,
             **fields,
         )
 
     def _ask_for(self, matrix: Matrix) -> None:
         """Have the input packed in the form that this matrix's kernels read."""
-        for name in ("floats",) if matrix.kind.takes_floats else ("quads", "fine", "side"):
-            self._packing[name] = self._state.packed.fields()[name]
+        self._packing["forms"] |= form_of(matrix.kind)
 
     def _buffer(self, name: str) -> int:
         return int(self._state.buffers[name].ctypes.data)

@@ -13,7 +13,7 @@ from numba.core import cgutils
 from numba.core.extending import intrinsic
 
 from kernels.dot import DOTS_BY_TIER
-from kernels.quant.block32 import ROWS
+from kernels.quant.quads import ROWS
 from kernels.simd import F16, F32, I16, I32, I64, constant, fused_multiply_add, load, splat
 
 

@@ -7,15 +7,13 @@
 Source of the format: ggml-common.h, block_q4_1.
 """
 
-import numpy as np
-
 from kernels.quant.block32 import Block32, register
-from kernels.quant.q4_0 import nibbles
+from kernels.quant.file_layout import Bits, FileLayout, describe, unpack32
 
 Q4_1 = register(Block32(name="Q4_1", number=2, file_bytes=20, bits=4, offset=0, has_minimum=True))
+LAYOUT = describe(Q4_1, FileLayout(scale_at=0, minimum_at=2, weights=(Bits(at=4, width=4, planes=2, run=16),)))
 
 
 def unpack(raw):
     """uint8 [rows, blocks, 20] -> (d, m, both f16 [rows, blocks], q uint8 [rows, blocks, 32])."""
-    halves = np.ascontiguousarray(raw[..., :4]).view(np.float16)
-    return halves[..., 0], halves[..., 1], nibbles(raw[..., 4:])
+    return unpack32(LAYOUT, raw)

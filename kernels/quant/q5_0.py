@@ -7,20 +7,19 @@
 Source of the format: ggml-common.h, block_q5_0.
 """
 
-import numpy as np
-
 from kernels.quant.block32 import Block32, register
-from kernels.quant.q4_0 import nibbles
+from kernels.quant.file_layout import Bits, FileLayout, describe, unpack32
 
 Q5_0 = register(Block32(name="Q5_0", number=3, file_bytes=22, bits=5, offset=16, has_minimum=False))
-
-
-def with_fifth_bits(low, bit_bytes):
-    """Join low bits uint8 [..., 32] and fifth bits uint8 [..., 4] (bit i of the 32 belongs to value i)."""
-    return low | (np.unpackbits(bit_bytes, axis=-1, bitorder="little") << 4)
+LAYOUT = describe(
+    Q5_0,
+    FileLayout(
+        scale_at=0,
+        weights=(Bits(at=6, width=4, planes=2, run=16), Bits(at=2, width=1, planes=8, run=1, runs=4, shift=4)),
+    ),
+)
 
 
 def unpack(raw):
     """uint8 [rows, blocks, 22] -> (d f16 [rows, blocks], None, q uint8 [rows, blocks, 32])."""
-    scales = np.ascontiguousarray(raw[..., :2]).view(np.float16)[..., 0]
-    return scales, None, with_fifth_bits(nibbles(raw[..., 6:]), raw[..., 2:6])
+    return unpack32(LAYOUT, raw)

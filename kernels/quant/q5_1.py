@@ -8,16 +8,20 @@
 Source of the format: ggml-common.h, block_q5_1.
 """
 
-import numpy as np
-
 from kernels.quant.block32 import Block32, register
-from kernels.quant.q4_0 import nibbles
-from kernels.quant.q5_0 import with_fifth_bits
+from kernels.quant.file_layout import Bits, FileLayout, describe, unpack32
 
 Q5_1 = register(Block32(name="Q5_1", number=4, file_bytes=24, bits=5, offset=0, has_minimum=True))
+LAYOUT = describe(
+    Q5_1,
+    FileLayout(
+        scale_at=0,
+        minimum_at=2,
+        weights=(Bits(at=8, width=4, planes=2, run=16), Bits(at=4, width=1, planes=8, run=1, runs=4, shift=4)),
+    ),
+)
 
 
 def unpack(raw):
     """uint8 [rows, blocks, 24] -> (d, m, both f16 [rows, blocks], q uint8 [rows, blocks, 32])."""
-    halves = np.ascontiguousarray(raw[..., :4]).view(np.float16)
-    return halves[..., 0], halves[..., 1], with_fifth_bits(nibbles(raw[..., 8:]), raw[..., 4:8])
+    return unpack32(LAYOUT, raw)

@@ -1,18 +1,21 @@
 """Runs single ops on NumPy arrays, and makes the inputs that are hard for kernels."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels import gemv
-from kernels.activations import Activations
+from kernels.activations import BLOCK32, FLOATS, Activations, form_of
 from kernels.cpu import TIER_NUMBERS, supported_tiers
 from kernels.jit import address
 from kernels.norm import PACK, pack_kernel
 from kernels.program import Program
-from kernels.quant.weight_types import WEIGHT_TYPES, pack
+from kernels.quant.block32 import Block32
+from kernels.quant.block256 import Block256
+from kernels.quant.floats import FloatType
+from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, pack
 from kernels.team import Team
 
 Bytes = NDArray[np.uint8]
@@ -36,33 +39,34 @@ def run_program(program: Program, threads: int = 1) -> None:
         team.run(program)
 
 
-def packed(x: Float32, forms: Collection[str] = ("quads", "fine", "side", "floats")) -> Activations:
+def packed(x: Float32, forms: int = BLOCK32 | FLOATS, widest: int = 8) -> Activations:
     """Pack rows by the plain packing op, in the forms asked for."""
     program, rows = Program(), np.array([len(x)])
-    buffers = Activations.allocate(*x.shape)
+    activations = Activations.allocate(*x.shape, widest)
     program.emit(
         PACK,
         address(pack_kernel()),
         source=x.ctypes.data,
         columns=x.shape[1],
         rows=rows.ctypes.data,
-        **{name: address if name in forms else 0 for name, address in buffers.fields().items()},
+        packed=activations.address,
+        forms=forms,
     )
     run_program(program.finish())
-    return buffers
+    return activations
 
 
-def tiles(rows: int) -> list[tuple[int, int]]:
-    """(start, width) of each tile of packed rows: as many of 8 as there are, then at most one of 4, of 2 and of 1."""
-    widths = [8] * (rows // 8) + [width for width in (4, 2, 1) if rows % 8 & width]
+def tiles(rows: int, widest: int = 8) -> list[tuple[int, int]]:
+    """(start, width) of each tile of packed rows: as many of the widest as there are, then 8, 4, 2 and 1."""
+    widths = [widest] * (rows // widest) + [width for width in (8, 4, 2, 1) if rows % widest & width]
     return list(zip(np.cumsum([0, *widths])[:-1].tolist(), widths, strict=True))
 
 
 def unpacked_floats(buffers: Activations, rows: int, columns: int) -> Float32:
     """Read the packed float32 values back, [rows, columns]."""
     x = np.zeros((rows, columns), np.float32)
-    for start, width in tiles(rows):
-        tile = buffers.floats[start * columns : (start + width) * columns]
+    for start, width in tiles(rows, int(buffers.record["widest"][0])):
+        tile = buffers.buffers["floats"][start * columns : (start + width) * columns]
         x[start : start + width] = tile.reshape(columns, width).T
     return x
 
@@ -82,6 +86,12 @@ def matmul(
                      added_to=added_to, groups_per_task=groups_per_task)  # fmt: skip
 
 
+def wide(name: str, blocks: int) -> int:
+    """Columns of `blocks` blocks of a weight type; unquantized ones count as blocks of 32."""
+    kind = WEIGHT_TYPES[name]
+    return blocks * (kind.values if isinstance(kind, Block32 | Block256) else 32)
+
+
 def matmul_by(
     tiles: dict[str, int],
     name: str,
@@ -91,6 +101,7 @@ def matmul_by(
     threads: int = 1,
     added_to: Float32 | None = None,
     groups_per_task: int = 1,
+    widest: int = 8,
 ) -> Float32:
     """Like `matmul`, with the tile functions at the given addresses."""
     weights, rows = pack(WEIGHT_TYPES[name], raw), np.array([len(x)])
@@ -98,7 +109,7 @@ def matmul_by(
     output = np.full((len(x), groups * 16), np.nan, np.float32)
     if added_to is not None:
         output[:, : len(raw)] = added_to
-    activations, program = packed(x), Program()
+    activations, program = packed(x, form_of(WEIGHT_TYPES[name]), widest), Program()
     program.emit(
         gemv.MATMUL,
         address(gemv.matmul_kernel()),
@@ -111,7 +122,7 @@ def matmul_by(
         output=output.ctypes.data,
         output_stride=output.shape[1],
         add=int(added_to is not None),
-        **activations.fields(),
+        packed=activations.address,
         **tiles,
     )
     run_program(program.finish(), threads)
@@ -126,15 +137,21 @@ def random_matrix(name: str, outputs: int, columns: int, seed: int = 0) -> Bytes
         if name == "F16":
             return bits.view(np.float32).astype(np.float16).view(np.uint8)
         return bits.view(np.uint8) if name == "F32" else (bits >> 16).astype(np.uint16).view(np.uint8)
-    blocks = random.integers(0, 256, (outputs, columns // 32, kind.file_bytes), np.uint8)
-    set_halves(blocks, 0, random.normal(0, 0.01, blocks.shape[:2]))
-    if has_minimum(name):
-        set_halves(blocks, 2, random.normal(0, 0.1, blocks.shape[:2]))
+    blocks = random.integers(0, 256, (outputs, blocks_of(kind, columns), kind.file_bytes), np.uint8)
+    if name == "MXFP4":
+        blocks[..., 0] = random.integers(118, 124, blocks.shape[:2])  # scales near 0.01
+        return blocks.reshape(outputs, -1)
+    size = 0.01 if isinstance(kind, Block32) else 0.001  # whole-number scales come on top
+    set_halves(blocks, SCALE_AT[name], random.normal(0, size, blocks.shape[:2]))
+    if name in MINIMUM_AT:
+        set_halves(blocks, MINIMUM_AT[name], random.normal(0, 10 * size, blocks.shape[:2]))
     return blocks.reshape(outputs, -1)
 
 
-def has_minimum(name: str) -> bool:
-    return name in ("Q4_1", "Q5_1")
+# Where the f16 numbers of a block stand in the file.
+SCALE_AT = {name: 0 for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "Q4_K", "Q5_K", "IQ4_XS")}
+SCALE_AT |= {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}
+MINIMUM_AT = {"Q4_1": 2, "Q5_1": 2, "Q2_K": 82, "Q4_K": 2, "Q5_K": 2}
 
 
 def set_halves(blocks: Bytes, at: int, values: NDArray[np.floating]) -> None:
@@ -142,44 +159,51 @@ def set_halves(blocks: Bytes, at: int, values: NDArray[np.floating]) -> None:
     blocks[..., at : at + 2] = values.astype(np.float16)[..., None].view(np.uint8)
 
 
-def hard_matrix(name: str, columns: int = 96) -> Bytes:
+def hard_matrix(name: str, blocks: int = 3) -> Bytes:
     """Blocks at the ends of what the format can say: 21 outputs, which is no multiple of 16."""
-    raw = random_matrix(name, 21, columns, seed=5)
-    if WEIGHT_TYPES[name].takes_floats:
+    raw = random_matrix(name, 21, wide(name, blocks), seed=5)
+    kind = WEIGHT_TYPES[name]
+    if isinstance(kind, FloatType):
         return raw
-    blocks = raw.reshape(21, -1, WEIGHT_TYPES[name].file_bytes)
-    values_at = 4 if has_minimum(name) else 2
+    by_block = raw.reshape(21, -1, kind.file_bytes)
+    scale_at, minimum_at = SCALE_AT.get(name), MINIMUM_AT.get(name)
+    halves = [at + i for at in (scale_at, minimum_at) if at is not None for i in (0, 1)]
+    numbers_at = np.setdiff1d(np.arange(kind.file_bytes), halves if scale_at is not None else [0])
+    for row, byte in enumerate((0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0, 0x81, 0x08), start=6):
+        by_block[row][:, numbers_at] = byte
     largest, subnormal = np.finfo(np.float16).max, 2.0**-24
     for row, scale in enumerate((0.0, -0.0, subnormal, -3 * subnormal, largest, -largest, 2.0**-14, 1.0)):
-        set_halves(blocks[row], 0, np.full(len(blocks[row]), scale))
-    for row, byte in enumerate((0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0, 0x81, 0x08), start=6):
-        blocks[row, :, values_at:] = byte
-    if has_minimum(name):
+        if scale_at is not None:
+            set_halves(by_block[row], scale_at, np.full(len(by_block[row]), scale))
+    if name == "MXFP4":
+        for row, exponent in enumerate((0, 1, 2, 127, 200, 128)):
+            by_block[row, :, 0] = exponent
+    if minimum_at is not None:
         for row, minimum in enumerate((0.0, -0.0, subnormal, largest, -largest), start=12):
-            set_halves(blocks[row], 2, np.full(len(blocks[row]), minimum))
+            set_halves(by_block[row], minimum_at, np.full(len(by_block[row]), minimum))
     return raw
 
 
 def hard_rows(columns: int = 96) -> Float32:
     """Activations that rounding, scaling and signs could trip over: 15 rows, so that tiles of 8, 4, 2 and 1 occur."""
-    random = np.random.default_rng(3)
+    random, block = np.random.default_rng(3), columns // 3
     x = random.standard_normal((15, columns)).astype(np.float32)
     x[0] = 0
     x[1] = -0.0
     x[2] *= np.float32(1e-40)  # subnormal
     x[3] *= np.float32(1e30)
-    x[4, 7], x[4, 40], x[4, 80] = 1e30, 1e15, -50  # outliers beside small values
+    x[4, 7], x[4, block + 8], x[4, 2 * block + 16] = 1e30, 1e15, -50  # outliers beside small values
     x[5, ::2] = -0.0
     x[6] = 127  # a scale of exactly 1
     x[7] = np.resize(np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127], np.float32), columns)  # ties
     x[8] = -127
     x[9] *= np.float32(4e-37)  # a scale near the smallest normal number
-    x[10, :32] = 0  # an empty block among others
+    x[10, :block] = 0  # an empty block among others
     x[11] = np.resize(np.array([127, -127], np.float32), columns)
-    x[12], x[12, ::32] = 0, -3  # fine blocks, each of a single value
+    x[12], x[12, ::block] = 0, -3  # fine blocks, each of a single value
     x[13] = np.round(x[13] * 64)  # whole numbers of steps, where the lower plane is at its ends
-    x[13, 31::32] = 16256
-    x[14, 64] = 1e3
+    x[13, block - 1 :: block] = 16256
+    x[14, 2 * block] = 1e3
     return x
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from kernels import reference
 from kernels.activation import SILU, silu_kernel
-from kernels.activations import Activations
+from kernels.activations import BLOCK32, FLOATS, Activations
 from kernels.jit import address
 from kernels.program import Program
 from tests.kernels.ops import Float32, run_program, same_bits, unpacked_floats
@@ -21,7 +21,8 @@ def silu(gate: Float32, up: Float32, threads: int = 1) -> Float32:
         up=up.ctypes.data,
         columns=gate.shape[1],
         rows=rows.ctypes.data,
-        **buffers.fields(),
+        packed=buffers.address,
+        forms=BLOCK32 | FLOATS,
     )
     run_program(program.finish(), threads)
     result = unpacked_floats(buffers, *gate.shape)

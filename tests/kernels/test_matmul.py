@@ -5,7 +5,7 @@ import pytest
 
 from kernels import reference
 from kernels.quant.weight_types import WEIGHT_TYPES
-from tests.kernels.ops import TIERS, hard_matrix, hard_rows, matmul, random_matrix, same_bits
+from tests.kernels.ops import TIERS, hard_matrix, hard_rows, matmul, random_matrix, same_bits, wide
 
 ROW_COUNTS = (1, 2, 3, 4, 5, 8, 15, 64)
 
@@ -17,9 +17,10 @@ def random_rows(rows: int, columns: int, seed: int = 1) -> np.ndarray:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_any_number_of_rows_gives_the_bits_of_the_slow_twin(name: str, tier: str) -> None:
-    raw = random_matrix(name, 37, 160)
+    columns = wide(name, 5)
+    raw = random_matrix(name, 37, columns)
     for rows in ROW_COUNTS:
-        x = random_rows(rows, 160)
+        x = random_rows(rows, columns)
         assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)), rows
 
 
@@ -34,32 +35,32 @@ def test_the_result_is_near_the_exact_one(name: str, tier: str) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_hard_weights_and_activations_give_the_bits_of_the_slow_twin(name: str, tier: str) -> None:
-    raw, x = hard_matrix(name), hard_rows()
+    raw, x = hard_matrix(name), hard_rows(wide(name, 3))
     assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x))
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_the_largest_integers_do_not_overflow(name: str, tier: str) -> None:
-    raw = random_matrix(name, 16, 64)
-    if not WEIGHT_TYPES[name].takes_floats:
-        raw = hard_matrix(name, 64)[6:12]  # all nibbles 0, 15 or 8; q8_0: -128, 127 and so on
-    signs = np.stack([np.ones(64), -np.ones(64), np.resize([1, -1], 64), np.resize([1, 1, -1, -1], 64)])
+    columns = wide(name, 2)
+    raw = hard_matrix(name, 2)[6:12]  # all nibbles 0, 15 or 8; q8_0: -128, 127 and so on
+    signs = np.stack([np.resize(pattern, columns) for pattern in ([1], [-1], [1, -1], [1, 1, -1, -1])])
     x = (127 * signs).astype(np.float32)
-    x[1, 20], x[3, 33:] = 1e4, 0  # fine blocks
+    x[1, 20], x[3, columns // 2 + 1 :] = 1e4, 0  # fine blocks
     assert same_bits(matmul(name, raw, x, tier), reference.matmul_in_order(WEIGHT_TYPES[name], raw, x))
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_a_row_does_not_depend_on_the_other_rows_nor_on_their_number(name: str, tier: str) -> None:
-    raw, x = random_matrix(name, 19, 96), random_rows(15, 96)
+    columns = wide(name, 3)
+    raw, x = random_matrix(name, 19, columns), random_rows(15, columns)
     alone = np.concatenate([matmul(name, raw, x[row : row + 1], tier) for row in range(15)])
     for rows in ROW_COUNTS[:7]:
         assert same_bits(matmul(name, raw, x[:rows], tier), alone[:rows])
     order = np.random.default_rng(5).permutation(15)
     assert same_bits(matmul(name, raw, x[order], tier), alone[order])
-    x[1:] = hard_rows()[1:]
+    x[1:] = hard_rows(columns)[1:]
     assert same_bits(matmul(name, raw, x, tier)[:1], alone[:1])
 
 
@@ -67,10 +68,11 @@ def test_a_row_does_not_depend_on_the_other_rows_nor_on_their_number(name: str, 
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_value_that_is_no_number_is_seen_in_its_row_and_in_no_other(wrong: float, name: str, tier: str) -> None:
-    raw = random_matrix(name, 16, 96)
-    right = matmul(name, raw, random_rows(3, 96), tier)
-    for place in (0, 5, 31, 47, 95):
-        x = random_rows(3, 96)
+    columns = wide(name, 3)
+    raw = random_matrix(name, 16, columns)
+    right = matmul(name, raw, random_rows(3, columns), tier)
+    for place in (0, 5, columns // 3 - 1, columns // 2, columns - 1):
+        x = random_rows(3, columns)
         x[1, place] = wrong
         result = matmul(name, raw, x, tier)
         assert not np.isfinite(result[1]).any()
@@ -78,9 +80,10 @@ def test_a_value_that_is_no_number_is_seen_in_its_row_and_in_no_other(wrong: flo
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
+@pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16", "Q4_K"])
 def test_the_residual_is_added_once(name: str, tier: str) -> None:
-    raw, x, residual = random_matrix(name, 33, 96), random_rows(7, 96), random_rows(7, 33, seed=8)
+    columns = wide(name, 3)
+    raw, x, residual = random_matrix(name, 33, columns), random_rows(7, columns), random_rows(7, 33, seed=8)
     product = matmul(name, raw, x, tier)
     assert same_bits(matmul(name, raw, x, tier, added_to=residual), residual + product)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels import reference
-from kernels.activations import Activations
+from kernels.activations import BLOCK32, FLOATS, Activations
 from kernels.jit import address
 from kernels.norm import NORM, norm_kernel
 from kernels.program import Program
@@ -28,7 +28,8 @@ def norm(x: Float32, weight: Float32, *, gather: list[int] | None = None, thread
         columns=x.shape[1],
         rows=rows.ctypes.data,
         scratch=scratch.ctypes.data,
-        **buffers.fields(),
+        packed=buffers.address,
+        forms=BLOCK32 | FLOATS,
     )
     run_program(program.finish(), threads)
     return buffers
@@ -60,7 +61,7 @@ def test_the_result_is_packed_as_the_packing_op_packs_it() -> None:
     x, weight = inputs(11, 96)
     normed = norm(x, weight)
     plain = packed(unpacked_floats(normed, 11, 96))
-    assert np.array_equal(normed.quads, plain.quads) and np.array_equal(normed.side, plain.side)
+    assert all(np.array_equal(normed.buffers[name], plain.buffers[name]) for name in ("quads", "side"))
 
 
 def test_gathered_rows_are_the_rows_named() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernels import reference
 from kernels.quant.weight_types import WEIGHT_TYPES
-from tests.kernels.ops import random_matrix
+from tests.kernels.ops import random_matrix, wide
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -41,8 +41,9 @@ def test_fma_is_right_where_rounding_twice_is_wrong() -> None:
 
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_sums_in_order_are_near_the_exact_ones(name: str) -> None:
-    raw = random_matrix(name, 5, 128)
-    x = np.random.default_rng(1).standard_normal((3, 128)).astype(np.float32)
+    columns = wide(name, 4)
+    raw = random_matrix(name, 5, columns)
+    x = np.random.default_rng(1).standard_normal((3, columns)).astype(np.float32)
     exact = reference.matmul(WEIGHT_TYPES[name], raw, x)
     assert np.abs(reference.matmul_in_order(WEIGHT_TYPES[name], raw, x) - exact).max() < 1e-6 * np.abs(exact).max() * 4
 
@@ -50,8 +51,12 @@ def test_sums_in_order_are_near_the_exact_ones(name: str) -> None:
 def test_quantized_activations_are_within_half_a_step() -> None:
     x = np.random.default_rng(2).standard_normal((4, 96)).astype(np.float32)
     x[1, 40] = 30
-    values, scales, fine = reference.quantize_activations(x)
+    quantized = reference.quantize_activations(x)
+    values, scales, fine = quantized.values, quantized.scales, quantized.fine
     error = np.abs(values * scales[..., None] - x.reshape(4, 3, 32))
     assert (error <= 0.501 * scales[..., None]).all()
     assert fine[1, 1] and fine.sum() == 1
     assert np.abs(values[fine]).max() == 16256 and np.abs(values[~fine]).max() == 127
+    (high, high_scales), (low, low_scales) = quantized.planes()
+    joined = high.astype(float) * high_scales[..., None] + low.astype(float) * low_scales[..., None]
+    assert np.allclose(joined, values * scales[..., None].astype(float), rtol=1e-7)

@@ -6,11 +6,15 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.quant.block32 import Block32
+from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
-from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, dequantize, pack
-from tests.kernels.ops import QUANTIZED, hard_matrix, random_matrix
+from kernels.quant.weight_types import WEIGHT_TYPES, BlockType, blocks_of, dequantize, float_scales, pack
+from tests.kernels.ops import MINIMUM_AT, QUANTIZED, SCALE_AT, hard_matrix, random_matrix, wide
 
 Bytes = NDArray[np.uint8]
+
+# By bits of a value: how many of them each field of the x16 layout holds, lowest bits first.
+FIELD_WIDTHS = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
 
 
 def by_the_gguf_package(name: str, raw: Bytes) -> NDArray[np.float32]:
@@ -25,8 +29,9 @@ def random_bytes(name: str) -> Bytes:
     if isinstance(kind, FloatType):
         return raw.reshape(40, -1)
     raw = raw.reshape(40, -1, kind.file_bytes)
-    for at in (1, 3) if kind.has_minimum else (1,):
-        raw[..., at] &= 0xFB
+    for table in (SCALE_AT, MINIMUM_AT):
+        if name in table:
+            raw[..., table[name] + 1] &= 0xFB
     return raw.reshape(40, -1)
 
 
@@ -34,51 +39,85 @@ def random_bytes(name: str) -> Bytes:
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_dequantizing_gives_the_bits_of_the_gguf_package(name: str, make: object) -> None:
     raw = make(name)  # type: ignore[operator]
-    ours, theirs = dequantize(WEIGHT_TYPES[name], raw), by_the_gguf_package(name, raw)
+    with np.errstate(over="ignore"):  # the largest exponents of MXFP4
+        ours, theirs = dequantize(WEIGHT_TYPES[name], raw), by_the_gguf_package(name, raw)
     assert np.array_equal(ours.view(np.uint32), theirs.view(np.uint32))
 
 
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
-def test_rows_hold_as_many_values_as_the_gguf_package_says(name: str) -> None:
-    block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    assert blocks_of(WEIGHT_TYPES[name], 4 * 32) == 4 * 32 // block
+def test_blocks_hold_as_many_values_and_bytes_as_the_gguf_package_says(name: str) -> None:
+    kind = WEIGHT_TYPES[name]
+    values, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    assert blocks_of(kind, 2 * 256) == 2 * 256 // values
+    assert kind.file_bytes == size
+
+
+def test_every_exponent_is_a_scale_as_in_the_gguf_package() -> None:
+    exponents = np.arange(256, dtype=np.uint8)
+    blocks = np.zeros((256, 17), np.uint8)
+    blocks[:, 0], blocks[:, 1:] = exponents, 0x11  # the number 1, which is twice the value 1/2
+    kind = WEIGHT_TYPES["MXFP4"]
+    assert isinstance(kind, Block32)
+    assert np.array_equal(float_scales(kind, exponents), by_the_gguf_package("MXFP4", blocks)[:, 0])
 
 
 @pytest.mark.parametrize("outputs", [1, 16, 21])
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_packed_blocks_hold_the_same_values_and_zeros_below_them(name: str, outputs: int) -> None:
     kind = WEIGHT_TYPES[name]
-    assert isinstance(kind, Block32)
-    raw = random_matrix(name, outputs, 96)
+    assert isinstance(kind, Block32 | Block256)
+    raw = random_matrix(name, outputs, wide(name, 2))
     packed = pack(kind, raw)
-    assert packed.shape == (-(-outputs // 16), 3, kind.packed_bytes)
+    assert packed.shape == (-(-outputs // 16), 2, kind.packed_bytes)
     values = unpacked(kind, packed)
     assert np.array_equal(values[:outputs], dequantize(kind, raw))
     assert not values[outputs:].any()
 
 
-def unpacked(kind: Block32, packed: Bytes) -> NDArray[np.float32]:
-    """Read the x16 layout value by value, as block32.py describes it: float32 [padded outputs, columns]."""
+def unpacked(kind: BlockType, packed: Bytes) -> NDArray[np.float32]:
+    """Read the x16 layout value by value, as its modules describe it: float32 [padded outputs, columns]."""
     groups, blocks, _ = packed.shape
-    values = np.zeros((groups * 16, blocks * 32), np.float32)
-    for group, block, row in np.ndindex(groups, blocks, 16):
+    values = np.zeros((groups, 16, blocks, kind.values), np.float32)
+    for group, row, block in np.ndindex(groups, 16, blocks):
         data = packed[group, block]
-        halves = data[: kind.values_at].view(np.float16).astype(np.float32)
-        minimum = halves[16 + row] if kind.has_minimum else np.float32(0)
-        for k in range(32):
-            weight = np.float32(packed_weight(kind, data[kind.values_at :], row, k) - kind.offset)
-            values[group * 16 + row, block * 32 + k] = halves[row] * weight + minimum
-    return values
+        numbers = np.array([packed_number(kind, data[kind.values_at :], row, k) for k in range(kind.values)])
+        weights = numbers if kind.table is None else np.array(kind.table)[numbers]
+        scales, minimums = factors32(kind, data, row) if isinstance(kind, Block32) else factors256(kind, data, row)
+        by_sub_block = (weights - kind.offset).astype(np.float32).reshape(len(scales), -1)
+        values[group, row, block] = (scales[:, None] * by_sub_block + minimums[:, None]).ravel()
+    return values.reshape(groups * 16, -1)
 
 
-def packed_weight(kind: Block32, data: Bytes, row: int, k: int) -> int:
-    """The unsigned weight of one row and k-value."""
-    quad, place = k // 4, 4 * row + k % 4
-    if kind.bits == 8:
-        return int(data[64 * quad + place])
-    nibble = int(data[64 * (quad % 4) + place]) >> (0 if quad < 4 else 4) & 15
-    fifth = int(data[256 + place]) >> quad & 1 if kind.bits == 5 else 0
-    return nibble | fifth << 4
+def packed_number(kind: BlockType, units: Bytes, row: int, k: int) -> int:
+    """The stored number of one row and value."""
+    start, number, taken = k // 32 * 64 * kind.bits, 0, 0
+    quad, place = k % 32 // 4, 4 * row + k % 4
+    for width in FIELD_WIDTHS[kind.bits]:
+        byte = int(units[start + 64 * (quad % width) + place])
+        number |= (byte >> quad // width * width) % (1 << width) << taken
+        start, taken = start + 64 * width, taken + width
+    return number
+
+
+def factors32(kind: Block32, data: Bytes, row: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The scale and the minimum of one row's block."""
+    if kind.scale_format == "e8m0":
+        return np.ldexp(np.ones(1, np.float32), int(data[row]) - 128), np.zeros(1, np.float32)
+    halves = data[: kind.values_at].view(np.float16).astype(np.float32)
+    return halves[row : row + 1], halves[16 + row : 17 + row] if kind.has_minimum else np.zeros(1, np.float32)
+
+
+def factors256(kind: Block256, data: Bytes, row: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The scales of one row's sub-blocks, and what is added after them."""
+    halves = data[: kind.scales_at].view(np.float16).astype(np.float32)
+    sub_blocks = np.arange(256 // kind.sub_values)
+    places = sub_blocks // 2 * 32 + 2 * row + sub_blocks % 2
+    scales = data[kind.scales_at + places]
+    if not kind.has_minimum:
+        return halves[row] * scales.view(np.int8).astype(np.float32), np.zeros(len(scales), np.float32)
+    minimums = scales >> 4 if kind.sub_values == 16 else data[kind.minimums_at + places]
+    scales = scales & 15 if kind.sub_values == 16 else scales
+    return halves[row] * scales.astype(np.float32), -(halves[16 + row] * minimums.astype(np.float32))
 
 
 @pytest.mark.parametrize("outputs", [1, 16, 21])
@@ -94,8 +133,8 @@ def test_packed_floats_stand_by_column(name: str, outputs: int) -> None:
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_the_type_knows_which_row_lengths_it_can_take(name: str) -> None:
     kind = WEIGHT_TYPES[name]
-    step = 16 if kind.takes_floats else 32
-    assert [columns for columns in range(16, 130, 8) if kind.check(columns)] == list(range(step, 130, step))
+    step = 16 if isinstance(kind, FloatType) else kind.values
+    assert [columns for columns in range(16, 520, 8) if kind.check(columns)] == list(range(step, 520, step))
 
 
 def test_the_numbers_that_kernels_are_specialised_on_are_all_different() -> None:

@@ -1,0 +1,121 @@
+"""Compiled dequantizing of single rows as the file holds them, for embeddings and for f32 activations.
+
+The bits are those of `weight_types.dequantize`, the NumPy twin: (d * scale) * (w - offset), then the minimum.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.extending import intrinsic
+
+from kernels.dot import GenericDot
+from kernels.jit import kernel
+from kernels.quant.blocks import load_e8m0, load_f16
+from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
+from kernels.quant.file_layout import DESCRIBED
+from kernels.quant.floats import FLOATS_BY_NUMBER, FloatType
+from kernels.quant.weight_types import WeightType
+from kernels.simd import F32, I32, I64, constant, load_i64, splat, store
+
+# (source, bytes of a row, blocks of a row, numbers of the rows: int64, how many, output: float32 [rows][columns]).
+DEQUANTIZE_SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
+
+
+def dequantize_rows(kind: WeightType, raw: np.ndarray, numbers: np.ndarray, output: np.ndarray) -> None:
+    """Write rows `numbers` (int64) of uint8 [rows, row_bytes] to `output`, float32 [numbers, columns]."""
+    blocks = output.shape[1] // (CHUNK if isinstance(kind, FloatType) else kind.values)
+    row_dequantizer(kind).ctypes(
+        raw.ctypes.data, raw.shape[1], blocks, numbers.ctypes.data, len(numbers), output.ctypes.data
+    )
+
+
+@functools.cache
+def row_dequantizer(kind: WeightType) -> Any:
+    """Return the compiled function of DEQUANTIZE_SIGNATURE for one weight type.
+
+    A "block" of F32, F16 or BF16 is 16 values.
+    """
+    if isinstance(kind, FloatType):
+        return _row_dequantizer(kind.number, CHUNK * kind.file_bytes, CHUNK)
+    return _row_dequantizer(kind.number, kind.file_bytes, kind.values)
+
+
+@functools.cache
+def _row_dequantizer(number, file_bytes, values):
+    def dequantize(source, row_bytes, blocks, rows, count, output):
+        for index in range(count):
+            here = source + load_i64(rows + 8 * index) * row_bytes
+            for _ in range(blocks):
+                _dequantize_block(here, output, number)
+                here += file_bytes
+                output += 4 * values
+
+    return kernel(dequantize, DEQUANTIZE_SIGNATURE)
+
+
+@intrinsic(prefer_literal=True)
+def _dequantize_block(typingctx, block, output, kind):
+    """Write the values of one row's block as float32."""
+    number = kind.literal_value
+
+    def codegen(context, builder, signature, arguments):
+        block, output = arguments[:2]
+        if number in FLOATS_BY_NUMBER:
+            store(builder, FLOATS_BY_NUMBER[number].emit_values(builder, block, CHUNK), output)
+        else:
+            for index, value in enumerate(_emit_values(builder, block, *DESCRIBED[number])):
+                store(builder, value, builder.add(output, I64(4 * CHUNK * index)))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, kind), codegen
+
+
+def _emit_values(builder, block, weight_type, layout):
+    """Yield a block's values, 16 floats at a time."""
+    scales, minimums = _emit_factors(builder, block, weight_type, layout)
+    for first in range(0, weight_type.values, CHUNK):
+        sub_block = first * len(scales) // weight_type.values
+        value = _emit_whole_numbers(builder, emit_weights(builder, block, layout, first), weight_type)
+        value = builder.fmul(splat(builder, scales[sub_block], CHUNK), value)
+        if weight_type.has_minimum:
+            value = builder.fadd(value, splat(builder, minimums[sub_block], CHUNK))
+        yield value
+
+
+def _emit_whole_numbers(builder, weights, weight_type):
+    """w - offset, as 16 floats."""
+    if weight_type.table:
+        weights = GenericDot(builder, weight_type.max_weight, weight_type.offset).lookup(weights, weight_type.table)
+    wide = builder.zext(weights, ir.VectorType(I32, CHUNK))
+    return builder.sitofp(builder.sub(wide, constant(wide.type, weight_type.offset)), ir.VectorType(F32, CHUNK))
+
+
+def _emit_factors(builder, block, weight_type, layout):
+    """The scale of each sub-block (or of the whole block), and what is added after it, as floats."""
+    load_scale = load_e8m0 if layout.scale_bytes == 1 else load_f16
+    scale = _first(builder, load_scale(builder, builder.add(block, I64(layout.scale_at)), 0, 1))
+    minimum = None
+    if weight_type.has_minimum:
+        minimum = _first(builder, load_f16(builder, builder.add(block, I64(layout.minimum_at)), 0, 1))
+    if not layout.scales:
+        return [scale], [minimum]
+    scales = _multiples(builder, scale, emit_scales(builder, block, layout), builder.sext)
+    if minimum is None:
+        return scales, []
+    # a - b is a + (-b), to the bit.
+    return scales, _multiples(builder, builder.fneg(minimum), emit_minimums(builder, block, layout), builder.zext)
+
+
+def _multiples(builder, factor, numbers, extend):
+    """factor * number for each of a vector of bytes."""
+    count = numbers.type.count
+    floats = builder.sitofp(extend(numbers, ir.VectorType(I32, count)), ir.VectorType(F32, count))
+    products = builder.fmul(splat(builder, factor, count), floats)
+    return [builder.extract_element(products, I32(index)) for index in range(count)]
+
+
+def _first(builder, vector):
+    return builder.extract_element(vector, I32(0))
