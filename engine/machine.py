@@ -69,3 +69,15 @@ def _cgroup_room() -> int | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def last_level_cache() -> int:
+    """Return the bytes of the largest cache of the first core, or 0 where the system does not tell."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max((_size_in_bytes(path.read_text().strip()) for path in sizes), default=0)
+
+
+def _size_in_bytes(text: str) -> int:
+    """Read a size as Linux writes it: 32768K, 32M."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)

@@ -78,7 +78,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=resolved.path.stat().st_size,
-        fingerprint=fingerprint(file, options.activations),
+        fingerprint=fingerprint(file, f"{options.activations} {options.kv_type}"),
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
@@ -97,12 +97,12 @@ def describe_types(file: GgufFile) -> str:
     return ", ".join(f"{name} {share}%" for name, share in shares if share > 0)
 
 
-def fingerprint(file: GgufFile, activations: str) -> str:
+def fingerprint(file: GgufFile, numerics: str) -> str:
     """Hash what decides a request's bits: the weights (by a sample of each tensor), how they are run, our version.
 
     Tier, threads and lanes are left out on purpose: they change no bit.
     """
-    digest = hashlib.sha256(f"octavo {VERSION} {activations} {file.architecture}".encode())
+    digest = hashlib.sha256(f"octavo {VERSION} {numerics} {file.architecture}".encode())
     for key, value in sorted(file.metadata.items()):
         if not isinstance(value, list):
             digest.update(f"{key}={value!r}".encode())

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from engine.families.llama import Embed
 from engine.families.run_state import Capacity, RunState
 from engine.runner_protocol import SequenceRows
-from kernels.attention import rows_per_tile
 from kernels.kv_cache import BLOCK_TOKENS
 from kernels.program import Program
 from kernels.team import Team
@@ -25,11 +24,12 @@ class Runner:
         embed: Embed,
         capacity: Capacity,
         vocab_size: int,
-        group: int,
     ) -> None:
-        self._program, self._state, self._embed = program, state, embed
+        self._program, self._state = program, state
+        # For the ledger, which times the look-up and the ops; `op_times` as Team.run fills it.
+        self.embed, self.op_names = embed, program.names
+        self.op_times: NDArray[np.int64] | None = None
         self._team = Team(capacity.threads)
-        self._rows_per_tile = rows_per_tile(group)
         self.block_tokens = BLOCK_TOKENS
         self.n_blocks = capacity.n_blocks
         self.max_rows = capacity.max_rows
@@ -55,30 +55,23 @@ class Runner:
         return self._team
 
     def _run(self, batch: Sequence[SequenceRows], *, every_row: bool) -> NDArray[np.float32]:
-        inputs, row, tiles, logits = self._state.inputs, 0, 0, 0
+        inputs, row, logits = self._state.inputs, 0, 0
         tables = [np.asarray(rows.block_table, np.int32) for rows in batch]
         for rows, table in zip(batch, tables, strict=True):
             count = len(rows.tokens)
             assert len(table) * BLOCK_TOKENS >= rows.position + count <= self.context_length
             inputs.positions[row : row + count] = np.arange(rows.position, rows.position + count)
             inputs.tables[row : row + count] = table.ctypes.data
-            tiles = self._add_tiles(row, count, tiles)
             wanted = range(row, row + count) if every_row else range(row + count - 1, row + count)
             if every_row or rows.wants_logits:
                 inputs.logit_index[logits : logits + len(wanted)] = wanted
                 logits += len(wanted)
             row += count
         tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64, row)
-        self._state.hidden[:row] = self._embed(tokens)
+        self._state.hidden[:row] = self.embed(tokens)
+        parts = self._state.attention.plan.parts([(rows.position, len(rows.tokens)) for rows in batch])
+        inputs.attention_parts[: len(parts)] = parts
         record = inputs.record[0]
-        record["rows"], record["logit_rows"], record["tiles"] = row, logits, tiles
-        self._team.run(self._program)
+        record["rows"], record["logit_rows"], record["parts"] = row, logits, len(parts)
+        self._team.run(self._program, self.op_times)
         return self._state.logits[:logits, : self.vocab_size]
-
-    def _add_tiles(self, row: int, count: int, tiles: int) -> int:
-        """Cut a sequence's rows into attention tiles; returns the number of tiles so far."""
-        tile_rows = self._state.inputs.tile_rows
-        for start in range(0, count, self._rows_per_tile):
-            tile_rows[tiles] = row + start, min(self._rows_per_tile, count - start)
-            tiles += 1
-        return tiles

@@ -19,12 +19,19 @@ def score_tokens(
     isa: str | None = None,
     threads: int | None = None,
     activations: str = "int8",
+    kv_type: str = "f16",
 ) -> NDArray[np.float32]:
     """Return float32 [tokens, vocabulary]: row t holds the logits after token t; fed `chunk` tokens a step."""
     if not 1 <= chunk <= 4096:
         raise OctavoError(f"--chunk {chunk} is out of range; give a number from 1 to 4096.")
     options = RunnerOptions(
-        lanes=1, isa=isa, threads=threads, activations=activations, max_rows=chunk, max_logit_rows=chunk
+        lanes=1,
+        isa=isa,
+        threads=threads,
+        activations=activations,
+        kv_type=kv_type,
+        max_rows=chunk,
+        max_logit_rows=chunk,
     )
     runner = load_runner(file, options, lambda stage, done: None).runner
     try:

@@ -44,17 +44,32 @@ def _read_kernel() -> Any:
     return kernel(read_op)
 
 
+class ReadProbe:
+    """A buffer of `megabytes` MiB, and the program by which a team reads it."""
+
+    def __init__(self, team: Team, megabytes: int) -> None:
+        self._team = team
+        self._buffer = zeroed((megabytes * _BLOCK,), np.uint8)
+        self._buffer[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
+        self._sums = np.zeros(team.threads * 16, np.float32)
+        self._program = Program()
+        self._program.emit(
+            READ,
+            address(_read_kernel()),
+            buffer=self._buffer.ctypes.data,
+            blocks=megabytes,
+            sums=self._sums.ctypes.data,
+        )
+        self._program.finish()
+
+    def measure(self) -> float:
+        """Read the buffer once; returns bytes a second."""
+        begin = time.perf_counter()
+        self._team.run(self._program)
+        return self._buffer.nbytes / (time.perf_counter() - begin)
+
+
 def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5) -> float:
     """Return the median read bandwidth of a team in bytes a second over a buffer of `megabytes` MiB."""
-    buffer = zeroed((megabytes * _BLOCK,), np.uint8)
-    buffer[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
-    sums = np.zeros(team.threads * 16, np.float32)
-    program = Program()
-    program.emit(READ, address(_read_kernel()), buffer=buffer.ctypes.data, blocks=megabytes, sums=sums.ctypes.data)
-    program.finish()
-    seconds = []
-    for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        team.run(program)
-        seconds.append(time.perf_counter() - begin)
-    return buffer.nbytes / float(np.median(seconds[1:]))
+    probe = ReadProbe(team, megabytes)
+    return float(np.median([probe.measure() for _ in range(repeats + 1)][1:]))

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-# Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
-TIER_NUMBERS = {"avx512": 2, "avx2": 1, "generic": 0}
+from kernels import amx
 
+# Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
+TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}
+
+_AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}
 _NEEDS = {
-    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"},
+    "amx": _AVX512 | {"amx-tile", "amx-int8"},
+    "avx512": _AVX512,
+    "avxvnni": {"avx2", "fma", "f16c", "avxvnni"},
     "avx2": {"avx2", "fma", "f16c"},
     "generic": set[str](),
 }
@@ -25,7 +30,13 @@ def features() -> frozenset[str]:
 
 def supported_tiers() -> tuple[str, ...]:
     """Return the tiers that run here, best first; `generic` always does."""
-    return tuple(tier for tier, needs in _NEEDS.items() if needs <= features())
+    there = [tier for tier, needs in _NEEDS.items() if needs <= features()]
+    return tuple(tier for tier in there if tier != "amx" or amx.permitted())
+
+
+def widest_tile(tier: int) -> int:
+    """Return how many rows of activations a tier's widest tile takes."""
+    return amx.TOKENS if tier == TIER_NUMBERS["amx"] else 8
 
 
 def cpu_name() -> str:

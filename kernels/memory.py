@@ -36,7 +36,8 @@ class Arena:
 
 def _map(size: int) -> np.ndarray:
     """Map `size` zeroed bytes that start on a huge page."""
-    mapping = mmap.mmap(-1, size + _HUGE_PAGE)
+    # Private, not shared as by default: most systems give huge pages to private memory only.
+    mapping = mmap.mmap(-1, size + _HUGE_PAGE, access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a system without huge pages: slower, but right
             mapping.madvise(mmap.MADV_HUGEPAGE)

@@ -11,6 +11,7 @@ from numba import carray, types
 from numba.core.extending import intrinsic
 
 from kernels.atomics import atomic_add, atomic_load, atomic_store, pause, sched_yield
+from kernels.clock import monotonic_ns
 from kernels.jit import njit_inline
 from kernels.simd import I64, load, load_i64, pointer
 
@@ -42,20 +43,25 @@ class Program:
 
     def __init__(self) -> None:
         self._records: list[np.ndarray] = []
+        self.names: list[str] = []  # of the ops, for the ledger
         self._array = np.zeros(0, np.uint8)
 
-    def emit(self, dtype: np.dtype, function: int, *, barrier: float = True, **fields: float) -> np.ndarray:
+    def emit(
+        self, dtype: np.dtype, function: int, name: str = "op", /, *, barrier: float = True, **fields: float
+    ) -> np.ndarray:
         """Append one op and return its record, which may be changed until `finish`.
 
-        `barrier=False` lets threads go on to the next op before all have finished this one.
+        `barrier=False` lets threads go on to the next op before all have finished this one. `name` is the op's kind
+        and, after a space, what tells it apart: "matmul blk.3.attn_q.weight Q4_K 2048x2048".
         """
         missing = set(dtype.names or ()) - {"function", "barrier", "ticket"} - set(fields)
         assert not missing, f"fields without a value: {missing}"
         record = np.zeros(1, dtype)
         record["function"], record["barrier"] = function, barrier
-        for name, value in fields.items():
-            record[name] = value
+        for field, value in fields.items():
+            record[field] = value
         self._records.append(record)
+        self.names.append(name)
         return record
 
     def finish(self) -> "Program":
@@ -141,6 +147,13 @@ def meet(counter, target):
 
 
 @njit_inline
+def _release_tickets(program, first, last):
+    """Make ops first..last ready for the next step, once all threads have left them."""
+    for op in range(first, last + 1):
+        atomic_store(0, program + np.uintp(op * OP_BYTES + _TICKET_AT))
+
+
+@njit_inline
 def run_ops(program, count, counter, arrived, thread, threads):
     """Run ops 0..count-1; `arrived` is the barrier counter's value before any thread began."""
     segment = 0
@@ -151,7 +164,25 @@ def run_ops(program, count, counter, arrived, thread, threads):
             arrived += threads
             meet(counter, arrived)
             if thread == 0:
-                # All threads have left these ops, and enter them again only in the next step.
-                for done in range(segment, i + 1):
-                    atomic_store(0, program + np.uintp(done * OP_BYTES + _TICKET_AT))
+                _release_tickets(program, segment, i)
             segment = i + 1
+
+
+@njit_inline
+def run_ops_timed(program, count, counter, arrived, threads, times):
+    """Like `run_ops` for thread 0; adds to int64 times[op, 0] the ns of its work, to times[op, 1] those of its wait."""
+    segment = 0
+    now = monotonic_ns()
+    for i in range(count):
+        op = program + np.uintp(i * OP_BYTES)
+        _call_kernel(_load_address(op), op, 0, threads)
+        worked = monotonic_ns()
+        times[i, 0] += worked - now
+        now = worked
+        if load_i64(op + np.uintp(_BARRIER_AT)) != 0:
+            arrived += threads
+            meet(counter, arrived)
+            _release_tickets(program, segment, i)
+            segment = i + 1
+            now = monotonic_ns()
+            times[i, 1] += now - worked

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.activations import FINE_SHARE, FINE_SHARE256
-from kernels.kv_cache import BLOCK_TOKENS
+from kernels.kv_cache import BLOCK_TOKENS, CHUNK, F16, SCALED, KvType
 from kernels.quant.block32 import VALUES, Block32
 from kernels.quant.block256 import VALUES as VALUES256
 from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WeightType, dequantize, float_scales, unpack32, unpack256, whole_numbers
+from kernels.rotary import HALVES, NEIGHBOURS
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -166,32 +167,86 @@ def silu_times_up(gate: Float32, up: Float32) -> Float64:
     return wide / (1 + exp(-wide)) * up
 
 
-def rotary(x: Float32, angles: Float64) -> Float64:
-    """Turn the neighbours (2i, 2i + 1) of x, [rows, heads, head_dim], by angles[row, i]; the rest stays as it is."""
-    turned = x.astype(np.float64)
-    even, odd = slice(0, 2 * angles.shape[1], 2), slice(1, 2 * angles.shape[1], 2)
+def rotary(x: Float32, angles: Float64, pairing: int = NEIGHBOURS) -> Float64:
+    """Turn the pairs of x, [rows, heads, head_dim], by angles[row, i]; the rest stays as it is.
+
+    Pair i is (2i, 2i + 1), or (i, i + pairs) with HALVES.
+    """
+    turned, pairs = x.astype(np.float64), angles.shape[1]
+    first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    if pairing == HALVES:
+        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
     cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    turned[..., even] = x[..., even] * cosine - x[..., odd] * sine
-    turned[..., odd] = x[..., even] * sine + x[..., odd] * cosine
+    turned[..., first] = x[..., first] * cosine - x[..., second] * sine
+    turned[..., second] = x[..., first] * sine + x[..., second] * cosine
     return turned
 
 
+def kv_elements(kv_type: KvType, x: Float32) -> tuple[NDArray[np.generic], Float32]:
+    """What a cache holds of x, [..., head_dim]: elements of the same shape, and scales [..., groups] (q8_0 only)."""
+    if not kv_type.scaled:
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16 if kv_type is F16 else np.float32), np.zeros((*x.shape[:-1], 0), np.float32)
+    groups = -(-x.shape[-1] // SCALED)
+    padded = np.zeros((*x.shape[:-1], groups * SCALED), np.float32)
+    padded[..., : x.shape[-1]] = x
+    grouped = padded.reshape(*x.shape[:-1], groups, SCALED)
+    scales = np.abs(grouped).max(axis=-1) / np.float32(127)
+    with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        inverse = np.where(scales > np.finfo(np.float32).smallest_normal, np.float32(1) / scales, np.float32(0))
+        integers = np.rint(grouped * inverse[..., None]).astype(np.int8).reshape(padded.shape)
+    return integers[..., : x.shape[-1]], scales
+
+
+def kv_rounded(kv_type: KvType, x: Float32) -> Float32:
+    """x, [..., head_dim], as it comes back from a cache."""
+    elements, scales = kv_elements(kv_type, x)
+    rounded: Float32 = elements.astype(np.float32)
+    if kv_type.scaled:
+        with np.errstate(invalid="ignore"):
+            rounded = rounded * np.repeat(scales, SCALED, axis=-1)[..., : x.shape[-1]]
+    return rounded
+
+
+def pack_keys(kv_type: KvType, keys: Float32) -> NDArray[np.uint8]:
+    """[blocks, KV heads, 64, head_dim] -> blocks as kv_cache.py lays keys out, [blocks, KV heads, bytes]."""
+    elements, scales = kv_elements(kv_type, keys)
+    chunks = elements.reshape(*keys.shape[:2], -1, CHUNK, keys.shape[-1]).swapaxes(-1, -2)
+    return _joined(chunks, scales)
+
+
+def pack_values(kv_type: KvType, values: Float32) -> NDArray[np.uint8]:
+    """[blocks, KV heads, 64, head_dim] -> blocks as kv_cache.py lays values out, [blocks, KV heads, bytes]."""
+    return _joined(*kv_elements(kv_type, values))
+
+
+def _joined(elements: NDArray[np.generic], scales: Float32) -> NDArray[np.uint8]:
+    parts = [elements.reshape(*scales.shape[:2], -1), scales.swapaxes(-1, -2).reshape(*scales.shape[:2], -1)]
+    return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=-1)
+
+
 def attention(
-    query: Float32, keys: Float32, values: Float32, positions: NDArray[np.int64], tables: NDArray[np.int32]
+    query: Float32,
+    keys: Float32,
+    values: Float32,
+    positions: NDArray[np.int64],
+    tables: NDArray[np.int32],
+    window: int = 0,
 ) -> Float64:
     """Softmax attention of each row over the tokens up to its own position; [rows, heads, head_dim].
 
-    query: [rows, heads, head_dim], scaled already; keys and values: blocks as kv_cache.py lays them out;
-    tables: [rows, blocks of a sequence], the block table of each row's sequence.
+    query: [rows, heads, head_dim], scaled already; keys and values: [blocks, KV heads, 64, head_dim];
+    tables: [rows, blocks of a sequence], the block table of each row's sequence; a window of n > 0: the last n tokens.
     """
     attended = np.zeros(query.shape)
     for row, position in enumerate(positions):
         used = tables[row][: position // BLOCK_TOKENS + 1]
+        first = max(0, position + 1 - window) if window else 0
         for head in range(query.shape[1]):
             kv_head = head * keys.shape[1] // query.shape[1]
-            row_keys = np.concatenate([keys[block, kv_head].T for block in used])[: position + 1].astype(np.float64)
-            row_values = np.concatenate([values[block, kv_head] for block in used])[: position + 1]
-            scores = row_keys @ query[row, head]
+            row_keys = np.concatenate([keys[block, kv_head] for block in used])[first : position + 1]
+            row_values = np.concatenate([values[block, kv_head] for block in used])[first : position + 1]
+            scores = row_keys.astype(np.float64) @ query[row, head]
             weights = np.exp(scores - scores.max())
             attended[row, head] = weights @ row_values / weights.sum()
     return attended

@@ -1,8 +1,9 @@
 """Rotary positions on queries and keys, and the writing of keys and values into their blocks.
 
 For each pair (a, b) of a head and angle t = position * frequency: (a, b) -> (a cos t - b sin t, a sin t + b cos t).
-Pairs are (2i, 2i + 1) (llama's GGUF order). Queries are also multiplied by 1 / sqrt(head_dim), attention's scale.
-Source: Su et al., RoFormer (2021), section 3.4.2.
+Pair i is (2i, 2i + 1), llama's order in GGUF, or (i, i + rotary_dim / 2), the order of GPT-NeoX. Dimensions from
+rotary_dim on stay. Queries are also multiplied by the attention's scale. Source: Su et al., RoFormer (2021), section
+3.4.2.
 """
 
 import functools
@@ -11,42 +12,56 @@ from typing import Any
 import numpy as np
 
 from kernels.jit import kernel, njit_inline
-from kernels.kv_cache import BLOCK_TOKENS, STEP
+from kernels.kv_cache import BLOCK_TOKENS, CHUNK, KV_TYPES_BY_NUMBER, SCALED, STEP
+from kernels.kv_store import divided, scale_of, store_elements
 from kernels.program import claim_task, op_record, record_at
-from kernels.simd import load_f32, load_i32, load_i64, store_f32
+from kernels.simd import load_f32, load_f32x16, load_i32, load_i64, splat_f32x16, store_f32, store_vector
+
+NEIGHBOURS, HALVES = 0, 1  # values of `pairing`
 
 ROTARY = op_record(
     step="u8",  # address of the step record
     query="u8",  # float32 [rows, heads * head_dim], rotated in place
-    key="u8",  # float32 [rows, kv_heads * head_dim]
+    key="u8",  # float32 [rows, kv_heads * head_dim], rotated in place
     value="u8",  # float32 [rows, kv_heads * head_dim]
     heads="i8",
     kv_heads="i8",
     head_dim="i8",
-    rotary_dim="i8",  # dimensions that turn; the rest stay
+    rotary_dim="i8",  # dimensions that turn, an even number; the rest stay
+    pairing="i8",
     scale="f4",
     angles="u8",  # float32 [context, rotary_dim]: cos, sin of each pair
     keys="u8",
     values="u8",  # the layer's blocks
+    block_bytes="i8",  # of one head
 )
 
 
 @njit_inline
-def _turned(source, angles, dimension, rotary_dim):
-    """The rotated value of one dimension."""
-    x = load_f32(source + np.uintp(dimension * 4))
-    if dimension >= rotary_dim:
-        return x
-    pair = np.uintp(dimension // 2 * 8)
-    cosine, sine = load_f32(angles + pair), load_f32(angles + pair + np.uintp(4))
-    if dimension % 2 == 0:
-        return x * cosine - load_f32(source + np.uintp(dimension * 4 + 4)) * sine
-    return load_f32(source + np.uintp(dimension * 4 - 4)) * sine + x * cosine
+def _turn(head, angles, rotary_dim, pairing):
+    """Turn one head in place."""
+    step, distance = (2, 1) if pairing == NEIGHBOURS else (1, rotary_dim // 2)
+    for pair in range(rotary_dim // 2):
+        cosine = load_f32(angles + np.uintp(pair * 8))
+        sine = load_f32(angles + np.uintp(pair * 8 + 4))
+        first = head + np.uintp(pair * step * 4)
+        second = first + np.uintp(distance * 4)
+        a, b = load_f32(first), load_f32(second)
+        store_f32(a * cosine - b * sine, first)
+        store_f32(a * sine + b * cosine, second)
+
+
+@njit_inline
+def _multiply(head, dim, scale):
+    for offset in range(0, dim * 4, 64):
+        place = head + np.uintp(offset)
+        store_vector(load_f32x16(place) * splat_f32x16(scale), place)
 
 
 @functools.cache
-def rotary_kernel() -> Any:
-    """Compile the op; a task is one row."""
+def rotary_kernel(kind: int, tier: int) -> Any:
+    """Compile the op for a type of keys and values (KvType.number); a task is one row."""
+    size, scaled = KV_TYPES_BY_NUMBER[kind].element_bytes, int(KV_TYPES_BY_NUMBER[kind].scaled)
 
     def rotary_op(op, thread, threads):
         rotary = record_at(op, ROTARY)
@@ -63,18 +78,27 @@ def rotary_kernel() -> Any:
             angles = np.uintp(rotary.angles) + np.uintp(position * turning * 4)
             for head in range(heads):
                 query = np.uintp(rotary.query) + np.uintp((row * heads + head) * dim * 4)
-                for even in range(0, dim, 2):
-                    a, b = _turned(query, angles, even, turning), _turned(query, angles, even + 1, turning)
-                    store_f32(a * rotary.scale, query + np.uintp(even * 4))
-                    store_f32(b * rotary.scale, query + np.uintp(even * 4 + 4))
+                _turn(query, angles, turning, rotary.pairing)
+                _multiply(query, dim, rotary.scale)
             for head in range(kv_heads):
                 offset = np.uintp((row * kv_heads + head) * dim * 4)
                 key, value = np.uintp(rotary.key) + offset, np.uintp(rotary.value) + offset
-                home = (block * kv_heads + head) * dim * BLOCK_TOKENS
-                for dimension in range(dim):
-                    turned = _turned(key, angles, dimension, turning)
-                    store_f32(turned, np.uintp(rotary.keys) + np.uintp((home + dimension * BLOCK_TOKENS + place) * 4))
-                    x = load_f32(value + np.uintp(dimension * 4))
-                    store_f32(x, np.uintp(rotary.values) + np.uintp((home + place * dim + dimension) * 4))
+                _turn(key, angles, turning, rotary.pairing)
+                home = np.uintp((block * kv_heads + head) * rotary.block_bytes)
+                keys, values = np.uintp(rotary.keys) + home, np.uintp(rotary.values) + home
+                key_at = keys + np.uintp((place // CHUNK * dim * CHUNK + place % CHUNK) * size)
+                value_at = values + np.uintp(place * dim * size)
+                for dimension in range(0, dim, CHUNK):
+                    a, b = load_f32x16(key + np.uintp(dimension * 4)), load_f32x16(value + np.uintp(dimension * 4))
+                    if scaled:
+                        first = dimension // SCALED * SCALED
+                        count, source = min(SCALED, dim - first), np.uintp(first * 4)
+                        key_scale, value_scale = scale_of(key + source, count), scale_of(value + source, count)
+                        scale_at = np.uintp(BLOCK_TOKENS * dim + (first // SCALED * BLOCK_TOKENS + place) * 4)
+                        store_f32(key_scale, keys + scale_at)
+                        store_f32(value_scale, values + scale_at)
+                        a, b = divided(a, key_scale), divided(b, value_scale)
+                    store_elements(a, key_at + np.uintp(dimension * CHUNK * size), CHUNK, kind, tier)
+                    store_elements(b, value_at + np.uintp(dimension * size), 1, kind, tier)
 
     return kernel(rotary_op)

@@ -79,6 +79,12 @@ def constant(llvm_vector, number):
     return ir.Constant(llvm_vector, [number] * llvm_vector.count)
 
 
+def stack_array(builder, llvm_type):
+    """Room on the stack, not initialized; cgutils.alloca_once would store zeros, which LLVM takes apart one by one."""
+    with builder.goto_entry_block():
+        return builder.alloca(llvm_type)
+
+
 def fused_multiply_add(builder, a, b, c):
     """a * b + c with one rounding."""
     return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, [a, b, c])

@@ -4,10 +4,11 @@ import ctypes
 import threading
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.atomics import atomic_exchange, atomic_load, atomic_store, pause, semaphore_post, semaphore_wait
-from kernels.jit import njit_kernel
-from kernels.program import SPINS_BEFORE_YIELD, Program, record_at, run_ops
+from kernels.jit import njit_inline, njit_kernel
+from kernels.program import SPINS_BEFORE_YIELD, Program, record_at, run_ops, run_ops_timed
 
 # Spins of an idle worker before it sleeps; about 50 microseconds at a pause of 40 cycles.
 _SPINS_BEFORE_SLEEP = 4 * SPINS_BEFORE_YIELD
@@ -58,20 +59,34 @@ def _work(team, thread):
         run_ops(np.uintp(record.program), record.count, team + np.uintp(64), record.arrived, thread, record.threads)
 
 
-@njit_kernel
-def _run_step(team, program, count):
-    """Start the workers on a program and run the caller's share of it."""
+@njit_inline
+def _start_workers(team, program, count):
+    """Let the workers run a program."""
     record = record_at(team, TEAM_RECORD)
-    counter = team + np.uintp(64)
     record.program = program
     record.count = count
-    record.arrived = atomic_load(counter)
+    record.arrived = atomic_load(team + np.uintp(64))
     atomic_store(record.start + 1, team)
     for thread in range(1, record.threads):
         if atomic_exchange(np.uintp(record.asleep) + np.uintp(thread * 64), 0) == 1:
             semaphore_post(np.uintp(record.semaphores) + np.uintp(thread * _SEMAPHORE_BYTES))
+
+
+@njit_kernel
+def _run_step(team, program, count):
+    """Start the workers on a program and run the caller's share of it."""
+    _start_workers(team, program, count)
+    record = record_at(team, TEAM_RECORD)
     if count != _STOP:
-        run_ops(np.uintp(program), count, counter, record.arrived, np.int64(0), record.threads)
+        run_ops(np.uintp(program), count, team + np.uintp(64), record.arrived, np.int64(0), record.threads)
+
+
+@njit_kernel
+def _run_step_timed(team, program, count, times):
+    """Like `_run_step`, with a clock around each op of the caller's; a loop of its own, so that others pay nothing."""
+    _start_workers(team, program, count)
+    record = record_at(team, TEAM_RECORD)
+    run_ops_timed(np.uintp(program), count, team + np.uintp(64), record.arrived, record.threads, times)
 
 
 def _live(memory: tuple[np.ndarray, ...], address: np.uintp, thread: int) -> None:
@@ -105,9 +120,17 @@ class Team:
         for worker in self._workers:
             worker.start()
 
-    def run(self, program: Program) -> None:
-        """Run a program to its end; the caller's thread is thread 0."""
-        _run_step(self._address, np.uintp(program.address), np.int64(len(program)))
+    def run(self, program: Program, times: NDArray[np.int64] | None = None) -> None:
+        """Run a program to its end; the caller's thread is thread 0.
+
+        To `times`, [ops, 2], are added the nanoseconds that thread 0 worked at each op, and waited for the others.
+        """
+        address, count = np.uintp(program.address), np.int64(len(program))
+        if times is None:
+            _run_step(self._address, address, count)
+        else:
+            assert times.shape == (count, 2) and times.dtype == np.int64
+            _run_step_timed(self._address, address, count, times)
 
     def stop(self) -> None:
         """End the workers; the team cannot run again."""

@@ -1,7 +1,7 @@
 """The server's settings: flags > environment (OCTAVO_*) > defaults; read once, checked, frozen."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     ctx: int | None = Field(None, ge=2, le=2**31 - 1)  # tokens; None: as much as the model and memory allow
     threads: int | None = Field(None, ge=1, le=1024)  # None: the cores that we may use
     isa: str | None = None  # None: the best tier of this processor
+    kv_type: Literal["f16", "f32", "q8_0"] = "f16"  # of attention keys and values
     alias: Aliases = ()
     any_model: bool = False
     strict_params: bool = False

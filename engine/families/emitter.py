@@ -7,14 +7,13 @@ import numpy as np
 
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Matrix, WeightLoader
-from kernels import attention, gemv
+from kernels import attention, gemv, rotary
 from kernels.activation import SILU, silu_kernel
 from kernels.activations import form_of
-from kernels.dot import DOTS_BY_TIER
 from kernels.jit import address
 from kernels.norm import NORM, PACK, norm_kernel, pack_kernel
 from kernels.program import Program
-from kernels.rotary import ROTARY, rotary_kernel
+from kernels.tiles import MATMUL
 
 # Packed weight bytes of one task: small enough to share a step evenly, and to stay in a core's cache over all rows.
 _TASK_BYTES = 32 << 10
@@ -70,48 +69,60 @@ class Emitter:
         logits = self._state.logits
         self._emit_matmul(matrix, logits.ctypes.data, logits.shape[1], add=False, barrier=True)
 
-    def attention(self, heads: int, kv_heads: int, head_dim: int, rotary_dim: int, angles: int) -> None:
+    def attention(
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        rotary_dim: int,
+        angles: int,
+        *,
+        pairing: int = rotary.NEIGHBOURS,
+        window: int = 0,
+    ) -> None:
         """Rotate, write keys and values, and attend: query, key, value -> attended."""
-        keys, values = self._state.add_cache(self._capacity.n_blocks, kv_heads, head_dim)
-        step = self._state.inputs.record.ctypes.data
+        kv_type, state = self._capacity.kv_type, self._state.attention
+        keys, values = self._state.add_cache(kv_type, self._capacity.n_blocks, kv_heads, head_dim)
+        shared = {
+            "step": self._state.inputs.record.ctypes.data,
+            "query": self._buffer("query"),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "keys": keys,
+            "values": values,
+            "block_bytes": kv_type.block_bytes(head_dim),
+        }
         self.program.emit(
-            ROTARY,
-            address(rotary_kernel()),
-            step=step,
-            query=self._buffer("query"),
+            rotary.ROTARY,
+            address(rotary.rotary_kernel(kv_type.number, self._tier)),
+            "rotary",
             key=self._buffer("key"),
             value=self._buffer("value"),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
             rotary_dim=rotary_dim,
+            pairing=pairing,
             scale=1 / math.sqrt(head_dim),
             angles=angles,
-            keys=keys,
-            values=values,
+            **shared,
         )
-        width = DOTS_BY_TIER[self._tier].rows
-        scratch = self._state.buffers["attention_scratch"]
         self.program.emit(
             attention.ATTENTION,
-            address(attention.attention_kernel()),
-            step=step,
-            query=self._buffer("query"),
+            address(attention.attention_kernel(kv_type.number, self._tier)),
+            "attention",
             output=self._buffer("attended"),
-            heads=heads,
-            kv_heads=kv_heads,
-            keys=keys,
-            values=values,
-            scratch=scratch.ctypes.data,
-            scratch_floats=scratch.shape[1],
-            **attention.tile_functions(heads // kv_heads, head_dim, width),
+            window=window,
+            scratch=state.scratch.ctypes.data,
+            scratch_floats=state.scratch.shape[1],
+            partials=state.partials.ctypes.data,
+            counters=state.counters.ctypes.data,
+            **shared,
         )
 
     def _emit_matmul(self, matrix: Matrix, output: int, stride: int, *, add: bool, barrier: bool) -> None:
         groups, blocks, packed_bytes = matrix.packed.shape
         self._ask_for(matrix)
         self.program.emit(
-            gemv.MATMUL,
+            MATMUL,
             address(gemv.matmul_kernel()),
             barrier=barrier,
             weights=self._state.hold(matrix.packed),

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from engine.families.emitter import Emitter
 from engine.families.llama_config import LlamaConfig
 from engine.families.rotary_angles import rotary_frequencies, rotary_table
-from engine.families.run_state import Capacity, RunState, StepInputs
+from engine.families.run_state import AttentionState, Capacity, RunState, StepInputs
 from engine.weights.load import WeightLoader
 from kernels.activations import Activations
-from kernels.attention import scratch_floats
 from kernels.program import Program
 
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
@@ -71,11 +70,10 @@ def allocate_state(config: LlamaConfig, capacity: Capacity) -> RunState:
         logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
         packed=Activations.allocate(max(rows, capacity.max_logit_rows), widest),
         inputs=StepInputs.allocate(capacity),
+        attention=AttentionState.allocate(capacity, config.group, config.kv_heads, config.head_dim),
     )
     for name, width in widths.items():
         state.buffers[name] = np.zeros((max(rows, capacity.threads), width), np.float32)
-    floats = scratch_floats(config.group, config.head_dim)
-    state.buffers["attention_scratch"] = np.zeros((capacity.threads, -(-floats // 16) * 16), np.float32)
     return state
 
 

@@ -16,7 +16,7 @@ from engine.runner_protocol import SequenceRows
 from engine.weights.gguf import GgufFile
 from engine.weights.load import WeightLoader
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
-from kernels.kv_cache import BLOCK_TOKENS
+from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
 
 Progress = Callable[[str, float], None]
 # Rows a step: enough for a prefill chunk; buffers grow with it.
@@ -32,6 +32,7 @@ class RunnerOptions:
     threads: int | None = None
     isa: str | None = None
     activations: str = "int8"
+    kv_type: str = "f16"  # of attention keys and values
     max_rows: int = MAX_ROWS
     max_logit_rows: int | None = None  # None: one a lane
 
@@ -47,20 +48,21 @@ class LoadedRunner:
 
 def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
     """Build the runner of a model file, with all that it will run compiled and warm."""
-    isa, threads = choose_isa(options.isa), choose_threads(options.threads)
+    isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
     check_family(file)
     config = read_llama_config(file)
     context = choose_context(config, options.context_length)
-    n_blocks = _blocks(config, context, options.lanes)
+    n_blocks = _blocks(config, context, options.lanes, kv_type)
     capacity = Capacity(
         max_rows=options.max_rows,
         max_logit_rows=options.max_logit_rows or options.lanes,
         n_blocks=n_blocks,
         context_length=min(context, n_blocks * BLOCK_TOKENS),
         threads=threads,
+        kv_type=kv_type,
     )
     tier = TIER_NUMBERS[isa]
-    compile_kernels(config, file, options.activations, tier, lambda done: progress("Compiling kernels", done))
+    compile_kernels(config, file, options.activations, kv_type, tier, lambda done: progress("Compiling kernels", done))
     loading = WeightLoader(
         file, activations=options.activations, progress=lambda done: progress("Loading weights", done)
     )
@@ -73,7 +75,6 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
         embed=embed,
         capacity=capacity,
         vocab_size=config.vocabulary,
-        group=config.group,
     )
     try:
         _warm_up(runner)
@@ -103,6 +104,15 @@ def choose_isa(asked: str | None) -> str:
     return asked
 
 
+def choose_kv_type(asked: str) -> KvType:
+    """Return the type that keys and values are held in."""
+    if asked not in KV_TYPES:
+        raise OctavoError(
+            f"There is no type {asked!r} of keys and values; --kv-type takes one of {', '.join(KV_TYPES)}."
+        )
+    return KV_TYPES[asked]
+
+
 def choose_threads(asked: int | None) -> int:
     """Return the number of compute threads: those asked for, else the cores that this process may use."""
     if asked is not None and not 1 <= asked <= 1024:
@@ -121,10 +131,10 @@ def choose_context(config: LlamaConfig, asked: int | None) -> int:
     return asked
 
 
-def _blocks(config: LlamaConfig, context: int, lanes: int) -> int:
+def _blocks(config: LlamaConfig, context: int, lanes: int, kv_type: KvType) -> int:
     """Blocks for every lane's whole context, bounded by half of the memory that is free now."""
     per_sequence = -(-context // BLOCK_TOKENS)
-    block_bytes = 2 * config.layers * config.kv_heads * config.head_dim * BLOCK_TOKENS * 4
+    block_bytes = 2 * config.layers * config.kv_heads * kv_type.block_bytes(config.head_dim)
     affordable = int(available_memory() // 2 // block_bytes)
     if affordable < 1:
         raise OctavoError("There is too little free memory for any context; free some, or choose a smaller model.")

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.activations import Activations
-from kernels.kv_cache import BLOCK_TOKENS, STEP
+from kernels.attention import PART, scratch_floats
+from kernels.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.kv_cache import F16, STEP, KvType
 from kernels.memory import zeroed
 
 
@@ -19,6 +21,7 @@ class Capacity:
     n_blocks: int
     context_length: int  # tokens of the longest sequence
     threads: int
+    kv_type: KvType = F16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class StepInputs:
     positions: NDArray[np.int64]
     tables: NDArray[np.uint64]
     logit_index: NDArray[np.int64]
-    tile_rows: NDArray[np.int64]
+    attention_parts: np.ndarray  # PART
 
     @classmethod
     def allocate(cls, capacity: Capacity) -> "StepInputs":
@@ -39,9 +42,9 @@ class StepInputs:
             positions=np.zeros(capacity.max_rows, np.int64),
             tables=np.zeros(capacity.max_rows, np.uint64),
             logit_index=np.zeros(capacity.max_logit_rows, np.int64),
-            tile_rows=np.zeros((capacity.max_rows, 2), np.int64),
+            attention_parts=np.zeros(max_parts(capacity.max_rows, capacity.threads), PART),
         )
-        for name in ("positions", "tables", "logit_index", "tile_rows"):
+        for name in ("positions", "tables", "logit_index", "attention_parts"):
             inputs.record[name] = getattr(inputs, name).ctypes.data
         return inputs
 
@@ -53,6 +56,30 @@ class StepInputs:
 
 
 @dataclass(slots=True, kw_only=True)
+class AttentionState:
+    """How attention cuts a step, and the memory that its threads work in; one for all layers."""
+
+    plan: PartPlan
+    scratch: NDArray[np.float32]  # [threads, floats]
+    partials: NDArray[np.float32]
+    counters: NDArray[np.int64]
+
+    @classmethod
+    def allocate(cls, capacity: Capacity, group: int, kv_heads: int, head_dim: int) -> "AttentionState":
+        """Make room for one shape of heads."""
+        partial = partial_floats(group, kv_heads, head_dim, capacity.context_length, capacity.max_rows)
+        plan = PartPlan(
+            group=group, kv_heads=kv_heads, head_dim=head_dim, threads=capacity.threads, partial_floats=partial
+        )
+        return cls(
+            plan=plan,
+            scratch=zeroed((capacity.threads, scratch_floats(group, head_dim)), np.float32),
+            partials=zeroed((partial,), np.float32),
+            counters=np.zeros(capacity.max_rows * kv_heads, np.int64),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class RunState:
     """Activations of one step, and the keys and values of all sequences."""
 
@@ -60,14 +87,15 @@ class RunState:
     logits: NDArray[np.float32]  # [max_logit_rows, vocabulary padded to 16]
     packed: Activations
     inputs: StepInputs
+    attention: AttentionState
     buffers: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # [max_rows, width] each
-    caches: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = field(default_factory=list)  # keys, values a layer
+    caches: list[tuple[NDArray[np.uint8], NDArray[np.uint8]]] = field(default_factory=list)  # keys, values a layer
     keep: list[object] = field(default_factory=list)  # what addresses in the program point to
 
-    def add_cache(self, n_blocks: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
+    def add_cache(self, kv_type: KvType, n_blocks: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
         """Allocate one layer's blocks of keys and values; returns their addresses."""
-        shape = (n_blocks, kv_heads, head_dim * BLOCK_TOKENS)
-        keys, values = zeroed(shape, np.float32), zeroed(shape, np.float32)
+        shape = (n_blocks, kv_heads, kv_type.block_bytes(head_dim))
+        keys, values = zeroed(shape, np.uint8), zeroed(shape, np.uint8)
         self.caches.append((keys, values))
         return keys.ctypes.data, values.ctypes.data
 

@@ -71,13 +71,15 @@ class GgufFile:
         view = np.frombuffer(self._mapping, dtype=np.uint8, count=tensor.nbytes, offset=tensor.offset)
         return view.reshape(rows, tensor.nbytes // rows)
 
-    def release(self, name: str) -> None:
-        """Give the memory of the tensor's pages back; reading them again is slower, but still right."""
+    def release(self, name: str, first_row: int, rows: int) -> None:
+        """Give the memory of the pages of some rows back; reading them again is slower, but still right."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         tensor = self.tensors[name]
-        start = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
-        self._mapping.madvise(mmap.MADV_DONTNEED, start, tensor.offset + tensor.nbytes - start)
+        row_bytes = tensor.nbytes // math.prod(tensor.shape[:-1])
+        first = tensor.offset + first_row * row_bytes
+        start = first // mmap.PAGESIZE * mmap.PAGESIZE
+        self._mapping.madvise(mmap.MADV_DONTNEED, start, first + rows * row_bytes - start)
 
     def close(self) -> None:
         # A mapping with views cannot be closed; the last view to go unmaps it.

@@ -13,10 +13,14 @@ from engine.weights.gguf import GgufFile
 from engine.weights.gguf_tensors import TensorInfo
 from kernels.cpu import usable_cores
 from kernels.memory import Arena
-from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize, pack
+from kernels.quant.floats import F32_TYPE
+from kernels.quant.quads import ROWS
+from kernels.quant.repack import pack_into, packer
+from kernels.quant.rows import dequantize_rows, row_dequantizer
+from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
 
-# Rows repacked at a time: bounds the memory of the intermediate steps.
-_ROWS_AT_ONCE = 4096
+# Bytes of rows that one thread takes at a time: they bound the memory that loading needs beside the weights.
+_PIECE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,29 @@ class Matrix:
     columns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some neighbouring rows of a matrix, and the groups that they fill."""
+
+    name: str
+    kind: WeightType
+    stored: WeightType
+    first_row: int
+    raw: NDArray[np.uint8]
+    packed: NDArray[np.uint8]
+    columns: int
+
+
+def compile_loading(kind: WeightType, activations: str) -> None:
+    """Compile (or take from the cache on disk) what loading a matrix of this type needs."""
+    row_dequantizer(kind)
+    packer(_stored(kind, activations))
+
+
+def _stored(kind: WeightType, activations: str) -> WeightType:
+    return F32_TYPE if activations == "f32" else kind
+
+
 class WeightLoader:
     """Takes tensors out of one file, checks their shapes and types, and lets go of the file's pages behind itself.
 
@@ -36,11 +63,11 @@ class WeightLoader:
 
     def __init__(self, file: GgufFile, *, activations: str, progress: Callable[[float], None]) -> None:
         self._file = file
-        self._as_floats = activations == "f32"
+        self._activations = activations
         self._progress = progress
         self._arena = Arena()
         self._threads = ThreadPoolExecutor(usable_cores(), "octavo-load")
-        self._pending: list[Future[None]] = []
+        self._pending: list[tuple[Future[None], int]] = []  # with the bytes of each in the file
         self._matrix_bytes = 0
 
     def __enter__(self) -> Self:
@@ -60,33 +87,38 @@ class WeightLoader:
         With f32 activations it is dequantized to float32.
         """
         kind = self._kind(self._checked(name, (outputs, columns)))
-        stored = WEIGHT_TYPES["F32"] if self._as_floats else kind
-        if not stored.check(columns):
-            raise UnsupportedModelError(
-                f"{self._file.path}: {name} has {columns} columns, which {stored.name} kernels cannot take;"
-                " use a model whose widths are multiples of 32."
-            )
-        packed = self._arena.zeroed((-(-outputs // 16), blocks_of(stored, columns), stored.packed_bytes))
+        stored = _stored(kind, self._activations)
+        self._check_columns(name, stored, columns)
+        compile_loading(kind, self._activations)
+        packed = self._arena.zeroed((-(-outputs // ROWS), blocks_of(stored, columns), stored.packed_bytes))
         self._matrix_bytes += packed.nbytes
-        self._pending.append(self._threads.submit(self._fill, packed, name, kind, stored))
+        raw = self._file.raw(name)
+        row_bytes = max(raw.shape[1], columns * 4 if stored is not kind else 0)
+        groups = max(1, _PIECE_BYTES // (row_bytes * ROWS))
+        for first in range(0, len(packed), groups):
+            rows = raw[first * ROWS : (first + groups) * ROWS]
+            piece = _Piece(name, kind, stored, first * ROWS, rows, packed[first : first + groups], columns)
+            self._pending.append((self._threads.submit(self._fill, piece), rows.nbytes))
         return Matrix(stored, packed, columns)
 
     def finish(self) -> int:
         """Wait until every matrix is in memory; returns their bytes, which are what a decode step reads."""
-        for done, future in enumerate(self._pending):
-            self._progress(done / len(self._pending))
+        done, total = 0, sum(nbytes for _, nbytes in self._pending)
+        for future, nbytes in self._pending:
+            self._progress(done / total)
             future.result()
+            done += nbytes
         self._progress(1.0)
         return self._matrix_bytes
 
-    def _fill(self, packed: NDArray[np.uint8], name: str, kind: WeightType, stored: WeightType) -> None:
-        raw = self._file.raw(name)
-        for start in range(0, len(raw), _ROWS_AT_ONCE):
-            part = raw[start : start + _ROWS_AT_ONCE]
-            part = part if stored is kind else dequantize(kind, part).view(np.uint8)
-            groups = pack(stored, part)
-            packed[start // 16 : start // 16 + len(groups)] = groups
-        self._file.release(name)
+    def _fill(self, piece: _Piece) -> None:
+        rows = piece.raw
+        if piece.stored is not piece.kind:
+            values = np.empty((len(rows), piece.columns), np.float32)
+            dequantize_rows(piece.kind, rows, np.arange(len(rows)), values)
+            rows = values.view(np.uint8)
+        pack_into(piece.stored, rows, piece.packed)
+        self._file.release(piece.name, piece.first_row, len(piece.raw))
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """Return a one-dimensional tensor as float32."""
@@ -96,8 +128,25 @@ class WeightLoader:
     def embedding(self, name: str, rows: int, columns: int) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
         """Return the function that looks up rows; they stay in the file until they are used."""
         kind = self._kind(self._checked(name, (rows, columns)))
+        self._check_columns(name, kind, columns)
+        row_dequantizer(kind)
         raw = self._file.raw(name)
-        return lambda ids: dequantize(kind, raw[ids])
+
+        def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+            if not 0 <= ids.min() <= ids.max() < rows:  # compiled code would read whatever lies there
+                raise IndexError(f"a token id is not within 0 to {rows - 1}")
+            values = np.empty((len(ids), columns), np.float32)
+            dequantize_rows(kind, raw, np.ascontiguousarray(ids, np.int64), values)
+            return values
+
+        return look_up
+
+    def _check_columns(self, name: str, kind: WeightType, columns: int) -> None:
+        if not kind.check(columns):
+            raise UnsupportedModelError(
+                f"{self._file.path}: {name} has {columns} columns, which {kind.name} kernels cannot take;"
+                " use a model whose widths are multiples of 32."
+            )
 
     def _kind(self, info: TensorInfo) -> WeightType:
         kind = WEIGHT_TYPES.get(info.type)

@@ -28,7 +28,7 @@ from numba.core.extending import intrinsic
 from kernels.dot import DOTS_BY_TIER
 from kernels.quant.blocks import by_groups, emit_planes, load_f16, passes_of, separate_passes, side_by_side
 from kernels.quant.quads import QUADS, ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I8, I16, I64, constant, fused_multiply_add, load
+from kernels.simd import I8, I64, constant, fused_multiply_add, load
 
 VALUES = 256
 # Rows of the activations' side data, 4 bytes a lane each: the scales of the two planes, the kind, then for each plane
@@ -49,6 +49,7 @@ class Block256:
     file_bytes: int  # of a block of one row, as the file holds it
     bits: int
     sub_values: int  # 16 or 32
+    max_scale: int  # the largest |s_j|
     offset: int
     has_minimum: bool
     table: tuple[int, ...] | None = None  # w by the stored number
@@ -59,6 +60,12 @@ class Block256:
     def max_weight(self):
         """The largest w."""
         return max(self.table) if self.table else (1 << self.bits) - 1
+
+    @property
+    def max_product(self):
+        """The largest |s_j * (w - offset)|."""
+        smallest = min(self.table) if self.table else 0
+        return self.max_scale * max(self.offset - smallest, self.max_weight - self.offset)
 
     @property
     def signed_scales(self):
@@ -155,7 +162,7 @@ def accumulate_block256(typingctx, accumulators, block, quads, fine, side, kind,
 
     def codegen(context, builder, signature, arguments):
         values, block, quads, fine, side = arguments[:5]
-        emitter = _BlockEmitter(builder, weight_type, make_dot, block)
+        emitter = Block256Emitter(builder, weight_type, make_dot, block)
         values = cgutils.unpack_tuple(builder, values, accumulators.count)
         return cgutils.pack_array(
             builder, emit_planes(builder, values, quads, fine, side, KIND256, width, emitter.add_plane)
@@ -164,7 +171,7 @@ def accumulate_block256(typingctx, accumulators, block, quads, fine, side, kind,
     return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
 
 
-class _BlockEmitter:
+class Block256Emitter:
     """Emits the block function for one packed block."""
 
     def __init__(self, builder, weight_type, make_dot, block):
@@ -212,11 +219,11 @@ class _BlockEmitter:
         for lane in range(lanes.count):
             place = builder.add(sums, I64(4 * lane))
             if dot.offset:
-                scales = self._scale_pairs(pair, part)
+                scales = self.scale_pairs(pair, part)
                 shifts = builder.mul(scales, constant(scales.type, -dot.offset))
                 builder.store(dot.add_pairs(builder.load(totals[lane]), shifts, place), totals[lane])
             if self.type.has_minimum:
-                numbers = self._minimum_pairs(pair, part)
+                numbers = self.minimum_pairs(pair, part)
                 builder.store(dot.add_pairs(builder.load(minimums[lane]), numbers, place), minimums[lane])
 
     def _add_dots(self, pair, parts, lanes, totals):
@@ -224,36 +231,33 @@ class _BlockEmitter:
         builder, dot = self.builder, self.dot
         units_of_pair = 2 * self.type.sub_values // UNIT
         quads_of_sub_block = self.type.sub_values // 4
-        scales = {part: self._scale_pairs(pair, part) for part in parts}
+        scales = {part: self.scale_pairs(pair, part) for part in parts}
         first_unit = builder.mul(pair, I64(units_of_pair))
         values = builder.add(self.block, I64(self.type.values_at))
         here = builder.add(values, builder.mul(first_unit, I64(unit_bytes(self.type.bits))))
         plane = builder.add(lanes.quads, builder.mul(first_unit, I64(4 * QUADS * lanes.width)))
-        quads = {part: self._weights(here, units_of_pair, part) for part in parts}
+        quads = {part: self.weights(here, units_of_pair, part) for part in parts}
         for sub_block in range(2):
             scale = {part: dot.scale(scales[part], sub_block) for part in parts}
-            sums = {
-                part: [dot.start(builder.load(slot), scale[part]) for slot in totals[part]] for part in parts
-            }
+            sums = {part: [dot.start(builder.load(slot), scale[part]) for slot in totals[part]] for part in parts}
             for index in range(quads_of_sub_block):
                 quad = sub_block * quads_of_sub_block + index
                 for part in parts:
                     weights = next(quads[part])
                     for lane in range(lanes.count):
-                        dot.add(
-                            sums[part][lane], weights, builder.add(plane, I64(4 * (quad * lanes.width + lane)))
-                        )
+                        dot.add(sums[part][lane], weights, builder.add(plane, I64(4 * (quad * lanes.width + lane))))
             for part in parts:
                 for slot, state in zip(totals[part], sums[part], strict=True):
                     builder.store(dot.finish(state), slot)
 
-    def _weights(self, address, units, part):
+    def weights(self, address, units, part):
+        """Yield the k-quads of some units, as the dot product takes them."""
         for unit in range(units):
             here = self.builder.add(address, I64(unit * unit_bytes(self.type.bits)))
             for weights in emit_quads(self.builder, here, self.type.bits, part, self.rows):
                 yield self.dot.lookup(weights, self.type.table) if self.type.table else weights
 
-    def _scale_pairs(self, pair, part):
+    def scale_pairs(self, pair, part):
         """The scales of a pair of sub-blocks: int16 [rows][2]."""
         numbers = self._load_bytes(self.type.scales_at, pair, part)
         if self.type.shares_bytes:
@@ -261,7 +265,7 @@ class _BlockEmitter:
         extend = self.builder.sext if self.type.signed_scales else self.builder.zext
         return extend(numbers, self.dot.pairs)
 
-    def _minimum_pairs(self, pair, part):
+    def minimum_pairs(self, pair, part):
         """The minimums of a pair of sub-blocks: int16 [rows][2]."""
         if self.type.shares_bytes:
             both = self.builder.zext(self._load_bytes(self.type.scales_at, pair, part), self.dot.pairs)
@@ -276,7 +280,9 @@ class _BlockEmitter:
         """The f32 part of the block function."""
         builder, rows = self.builder, self.rows
         d = load_f16(builder, self.block, part, rows)
-        d_minimum = load_f16(builder, builder.add(self.block, I64(2 * ROWS)), part, rows) if self.type.has_minimum else None
+        d_minimum = (
+            load_f16(builder, builder.add(self.block, I64(2 * ROWS)), part, rows) if self.type.has_minimum else None
+        )
         result = []
         for total, minimum, lane, accumulator in zip(totals, minimums, range(lanes.count), accumulators, strict=True):
             scale = lanes.f32(builder, LOW_SCALE if is_low else SCALE, lane, rows)

@@ -36,7 +36,7 @@ from kernels.simd import I32, I64, constant, fused_multiply_add, load, splat
 VALUES = UNIT
 # Bytes a lane of the activations' side data, by row: f32 scale, f32 scale * sum, i32 sum, i32 kind (activations.py).
 SIDE_BYTES = 16
-_SCALE, _SCALED_SUM, _SUM, KIND = range(4)
+SCALE, SCALED_SUM, _SUM, KIND = range(4)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def accumulate_block32(typingctx, accumulators, block, quads, fine, side, kind, 
 
     def codegen(context, builder, signature, arguments):
         values, block, quads, fine, side = arguments[:5]
-        emitter = _BlockEmitter(builder, weight_type, make_dot, block)
+        emitter = Block32Emitter(builder, weight_type, make_dot, block)
         values = cgutils.unpack_tuple(builder, values, accumulators.count)
         return cgutils.pack_array(
             builder, emit_planes(builder, values, quads, fine, side, KIND, width, emitter.add_plane)
@@ -120,7 +120,7 @@ def accumulate_block32(typingctx, accumulators, block, quads, fine, side, kind, 
     return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
 
 
-class _BlockEmitter:
+class Block32Emitter:
     """Emits the block function for one packed block."""
 
     def __init__(self, builder, weight_type, make_dot, block):
@@ -144,28 +144,39 @@ class _BlockEmitter:
         """The integer sums of w * x: vectors by part and lane."""
         dot = self.dot
         sums = {part: [dot.start(dot.zero()) for _ in range(lanes.count)] for part in parts}
-        unit = self.builder.add(self.block, I64(self.type.values_at))
-        quads = {part: emit_quads(self.builder, unit, self.type.bits, part, self.rows) for part in parts}
+        quads = {part: self.weights(part) for part in parts}
         for quad in range(8):
             for part in parts:
                 weights = next(quads[part])
-                if self.type.table:
-                    weights = dot.lookup(weights, self.type.table)
                 for lane in range(lanes.count):
                     dot.add(sums[part][lane], weights, lanes.quad(self.builder, quad, lane))
         return {part: [dot.finish(state) for state in states] for part, states in sums.items()}
 
+    def weights(self, part):
+        """Yield the k-quads, as the dot product takes them."""
+        unit = self.builder.add(self.block, I64(self.type.values_at))
+        for weights in emit_quads(self.builder, unit, self.type.bits, part, self.rows):
+            yield self.dot.lookup(weights, self.type.table) if self.type.table else weights
+
+    def scales(self, part):
+        """The scales of some rows, as floats."""
+        load_scales = load_e8m0 if self.type.scale_format == "e8m0" else load_f16
+        return load_scales(self.builder, self.block, part, self.rows)
+
+    def minimums(self, part):
+        """The minimums of some rows, as floats."""
+        return load_f16(self.builder, self.builder.add(self.block, I64(self.type.scale_bytes)), part, self.rows)
+
     def _scale(self, part, lanes, is_low, totals, accumulators):
         """The f32 part of the block function: scale the integer sums, and add the minimums."""
         builder, rows = self.builder, self.rows
-        load_scales = load_e8m0 if self.type.scale_format == "e8m0" else load_f16
-        scales = load_scales(builder, self.block, part, rows)
+        scales = self.scales(part)
         # The scaled sum of a fine block covers both planes.
         adds_minimum = self.type.has_minimum and not is_low
-        minimums = load_f16(builder, builder.add(self.block, I64(self.type.scale_bytes)), part, rows) if adds_minimum else None
+        minimums = self.minimums(part) if adds_minimum else None
         result = []
         for lane, total in enumerate(totals):
-            scale = lanes.f32(builder, _SCALE, lane, rows)
+            scale = lanes.f32(builder, SCALE, lane, rows)
             if is_low:
                 scale = builder.fmul(scale, constant(scale.type, LOW_PLANE_FACTOR))
             signed = self._without_offset(total, lanes, lane, is_low)
@@ -173,7 +184,7 @@ class _BlockEmitter:
                 builder, builder.sitofp(signed, scale.type), builder.fmul(scales, scale), accumulators[lane]
             )
             if adds_minimum:
-                value = fused_multiply_add(builder, minimums, lanes.f32(builder, _SCALED_SUM, lane, rows), value)
+                value = fused_multiply_add(builder, minimums, lanes.f32(builder, SCALED_SUM, lane, rows), value)
             result.append(value)
         return result
 

@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from kernels.dot import DOTS_BY_TIER
 from kernels.quant.quads import ROWS
-from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I32, I64, call, constant, load, splat
+from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I32, I64, call, constant, load, splat, stack_array
 
 LOW_PLANE_FACTOR = 1 / 128
 # Lanes up to which all rows of a block fit in the registers of a processor with 16 of them.
@@ -73,7 +73,7 @@ def emit_planes(builder, accumulators, quads, fine, side, kind_row, width, add_p
     stored = [cgutils.alloca_once_value(builder, value) for value in result]
     with builder.if_then(builder.icmp_signed("!=", any_fine, I32(0)), likely=False):
         lanes_type = ir.ArrayType(ir.ArrayType(vector, width), parts)
-        shelf = cgutils.alloca_once(builder, lanes_type)
+        shelf = stack_array(builder, lanes_type)
         places = [(part, lane) for part in range(parts) for lane in range(width)]
         for (part, lane), value in zip(places, result, strict=True):
             builder.store(value, builder.gep(shelf, [I32(0), I32(part), I32(lane)]))
@@ -81,9 +81,9 @@ def emit_planes(builder, accumulators, quads, fine, side, kind_row, width, add_p
             offset = builder.mul(loop.index, I64(4))
             kind = load(builder, builder.add(kinds_at, offset), I32)
             with builder.if_then(builder.icmp_signed("!=", kind, I32(0))):
-                lane = Lanes(builder.add(fine, offset), builder.add(side, offset), 1, width)
+                one_lane = Lanes(builder.add(fine, offset), builder.add(side, offset), 1, width)
                 shelves = [builder.gep(shelf, [I32(0), I32(part), loop.index]) for part in range(parts)]
-                added = add_plane([builder.load(place) for place in shelves], lane, True)
+                added = add_plane([builder.load(place) for place in shelves], one_lane, True)
                 for value, place in zip(added, shelves, strict=True):
                     builder.store(value, place)
         for (part, lane), place in zip(places, stored, strict=True):

@@ -20,6 +20,7 @@ IQ4_XS = register(
         file_bytes=136,
         bits=4,
         sub_values=32,
+        max_scale=32,
         offset=128,
         has_minimum=False,
         table=UNSIGNED_VALUES,

@@ -11,7 +11,9 @@ Source of the format: ggml-common.h, block_q2_K.
 from kernels.quant.block256 import Block256, register
 from kernels.quant.file_layout import Bits, FileLayout, describe, unpack256
 
-Q2_K = register(Block256(name="Q2_K", number=32, file_bytes=84, bits=2, sub_values=16, offset=0, has_minimum=True))
+Q2_K = register(
+    Block256(name="Q2_K", number=32, file_bytes=84, bits=2, sub_values=16, max_scale=15, offset=0, has_minimum=True)
+)
 LAYOUT = describe(
     Q2_K,
     FileLayout(

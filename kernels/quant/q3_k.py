@@ -12,7 +12,9 @@ Source of the format: ggml-common.h, block_q3_K (which takes 4 off where the thi
 from kernels.quant.block256 import Block256, register
 from kernels.quant.file_layout import Bits, FileLayout, describe, unpack256
 
-Q3_K = register(Block256(name="Q3_K", number=33, file_bytes=110, bits=3, sub_values=16, offset=4, has_minimum=False))
+Q3_K = register(
+    Block256(name="Q3_K", number=33, file_bytes=110, bits=3, sub_values=16, max_scale=32, offset=4, has_minimum=False)
+)
 LAYOUT = describe(
     Q3_K,
     FileLayout(

@@ -24,7 +24,9 @@ MINIMUMS = (
     Bits(at=12, width=4, planes=1, run=4, first=4, low=4),
     Bits(at=8, width=2, planes=1, run=4, first=4, low=6, shift=4),
 )
-Q4_K = register(Block256(name="Q4_K", number=34, file_bytes=144, bits=4, sub_values=32, offset=0, has_minimum=True))
+Q4_K = register(
+    Block256(name="Q4_K", number=34, file_bytes=144, bits=4, sub_values=32, max_scale=63, offset=0, has_minimum=True)
+)
 LAYOUT = describe(
     Q4_K,
     FileLayout(

@@ -13,7 +13,9 @@ from kernels.quant.block256 import Block256, register
 from kernels.quant.file_layout import Bits, FileLayout, describe, unpack256
 from kernels.quant.q4_k import MINIMUMS, SCALES
 
-Q5_K = register(Block256(name="Q5_K", number=35, file_bytes=176, bits=5, sub_values=32, offset=0, has_minimum=True))
+Q5_K = register(
+    Block256(name="Q5_K", number=35, file_bytes=176, bits=5, sub_values=32, max_scale=63, offset=0, has_minimum=True)
+)
 LAYOUT = describe(
     Q5_K,
     FileLayout(

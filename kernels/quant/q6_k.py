@@ -11,7 +11,9 @@ Source of the format: ggml-common.h, block_q6_K.
 from kernels.quant.block256 import Block256, register
 from kernels.quant.file_layout import Bits, FileLayout, describe, unpack256
 
-Q6_K = register(Block256(name="Q6_K", number=36, file_bytes=210, bits=6, sub_values=16, offset=32, has_minimum=False))
+Q6_K = register(
+    Block256(name="Q6_K", number=36, file_bytes=210, bits=6, sub_values=16, max_scale=128, offset=32, has_minimum=False)
+)
 LAYOUT = describe(
     Q6_K,
     FileLayout(

@@ -1,7 +1,7 @@
 """The x16 layout of weight values: units of 32 values of 16 rows, for values of 2, 3, 4, 5, 6 and 8 bits.
 
-A k-quad is four neighbouring values k, k + 1, k + 2, k + 3 of each of 16 rows: 64 bytes, byte 4*r + i for value k + i of
-row r, so one load serves 16 rows and a dot product has no horizontal sum. A unit has 8 k-quads. Their bits stand in
+A k-quad is four neighbouring values k, k + 1, k + 2, k + 3 of each of 16 rows: 64 bytes, byte 4*r + i for value k + i
+of row r, so one load serves 16 rows and a dot product has no horizontal sum. A unit has 8 k-quads. Their bits stand in
 fields: vector v (64 bytes) of a field of `width` bits holds k-quads v, v + width, v + 2 * width, ..., the first in the
 lowest bits. So 4-bit values take four vectors, with k-quads v and v + 4 in the low and high nibbles of vector v.
 """

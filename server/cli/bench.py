@@ -1,16 +1,21 @@
-"""`octavo bench engine`: speed of the engine alone, on random tokens."""
+"""`octavo bench`: speed of the engine alone, and of each matmul kernel, on random numbers."""
 
 import json
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from engine.errors import OctavoError
+from server.cli.bench_tables import Line, engine_tables, kernel_table
 from server.cli.logits import parse_ids
 
 bench_app = typer.Typer(help="Measure this machine and the engine.", no_args_is_help=True)
+
+Threads = Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")]
+Isa = Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,25 +35,69 @@ def engine(
     gen: Annotated[int, typer.Option(min=1, help="Decode steps that are timed.")] = 64,
     ctx0: Annotated[int, typer.Option(min=1, help="Tokens of context before decoding is timed.")] = 64,
     reps: Annotated[int, typer.Option(min=1, help="Prefills that are timed.")] = 5,
-    threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
-    isa: Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+    threads: Threads = None,
+    isa: Isa = None,
+    kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
+    ledger: Annotated[bool, typer.Option("--ledger", help="Also say what each op of a step takes.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure prefill and decode on random tokens; medians, with the read bandwidth of the same process."""
-    from engine.bench import BenchOptions, bench_engine
+    from engine.bench_engine import BenchOptions, bench_engine
     from engine.weights.catalogue import resolve_model
     from engine.weights.gguf import GgufFile
 
     options = BenchOptions(
-        batch=_batch_sizes(batch), prompt=prompt, gen=gen, ctx0=ctx0, repeats=reps, threads=threads, isa=isa
+        batch=_batch_sizes(batch),
+        prompt=prompt,
+        gen=gen,
+        ctx0=ctx0,
+        repeats=reps,
+        threads=threads,
+        isa=isa,
+        kv_type=kv_type,
+        ledger=ledger,
     )
     with GgufFile.open(resolve_model(model).path) as file:
         lines = bench_engine(file, options)
         if as_json:
-            for line in lines:
-                typer.echo(json.dumps(line))
+            _print_json(lines)
         else:
-            Console().print(_table(list(lines)))
+            Console().print(*engine_tables(list(lines)), sep="\n")
+
+
+@bench_app.command()
+def kernels(
+    types: Annotated[str | None, typer.Option(help="Weight types, like Q4_K,Q8_0 [all].")] = None,
+    rows: Annotated[str, typer.Option(help="Numbers of rows that a matrix is multiplied with.")] = "1,2,4,8,16,64,512",
+    shape: Annotated[list[str] | None, typer.Option(help="Outputs x columns; may be repeated [2048x8192].")] = None,
+    reps: Annotated[int, typer.Option(min=1, help="Rounds; the kinds of a round run in turn.")] = 5,
+    megabytes: Annotated[int | None, typer.Option(min=1, help="Weights to go through [4 x the last cache].")] = None,
+    threads: Threads = None,
+    isa: Isa = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the matmul of each weight type against the read bandwidth and the dot product's peak."""
+    from engine.bench_kernels import KernelOptions, bench_kernels
+
+    options = KernelOptions(
+        types=types.split(",") if types else None,
+        rows=_row_counts(rows),
+        shapes=[_shape(text) for text in shape or ["2048x8192"]],
+        repeats=reps,
+        megabytes=megabytes,
+        threads=threads,
+        isa=isa,
+    )
+    lines = bench_kernels(options)
+    if as_json:
+        _print_json(lines)
+    else:
+        Console().print(kernel_table(list(lines)))
+
+
+def _print_json(lines: Iterable[Line]) -> None:
+    for line in lines:
+        typer.echo(json.dumps(line))
 
 
 def _batch_sizes(text: str) -> list[int]:
@@ -58,11 +107,15 @@ def _batch_sizes(text: str) -> list[int]:
     return sizes
 
 
-def _table(lines: list[dict[str, object]]) -> Table:
-    table = Table("what", "size", "tok/s", "best", "ms a step", "GB/s")
-    for line in lines:
-        cells = [line.get("B", line.get("n", "")), *(line.get(key) for key in ("tok_s", "best", "ms_step", "gb_s"))]
-        table.add_row(
-            str(line["what"]), *(f"{cell:.1f}" if isinstance(cell, float) else str(cell or "") for cell in cells)
-        )
-    return table
+def _row_counts(text: str) -> list[int]:
+    counts = parse_ids(text)
+    if not all(1 <= count <= 4096 for count in counts):
+        raise OctavoError(f"--rows {text} is out of range; give numbers from 1 to 4096.")
+    return counts
+
+
+def _shape(text: str) -> tuple[int, int]:
+    outputs, _, columns = text.partition("x")
+    if not (outputs.isdecimal() and columns.isdecimal() and int(outputs) > 0 and int(columns) > 0):
+        raise OctavoError(f"{text!r} is no shape; write outputs and columns like 2048x8192.")
+    return int(outputs), int(columns)

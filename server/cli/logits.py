@@ -28,6 +28,7 @@ def logits(
     threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
     chunk: Annotated[int, typer.Option(help="Tokens fed a step; changes no bit.")] = 64,
     activations: Annotated[Activations, typer.Option(help="f32 is the slow reference.")] = Activations.INT8,
+    kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
 ) -> None:
     """Write the logits after each of the given tokens."""
     import numpy as np
@@ -38,7 +39,9 @@ def logits(
 
     ids = parse_ids(tokens)
     with GgufFile.open(resolve_model(model).path) as file:
-        result = score_tokens(file, ids, chunk=chunk, isa=isa, threads=threads, activations=activations.value)
+        result = score_tokens(
+            file, ids, chunk=chunk, isa=isa, threads=threads, activations=activations.value, kv_type=kv_type
+        )
     try:
         np.save(out, result)
     except OSError as error:

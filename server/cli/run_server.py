@@ -125,6 +125,7 @@ def _engine_load(settings: Settings) -> Load:
             context_length=settings.ctx,
             threads=settings.threads,
             isa=settings.isa,
+            kv_type=settings.kv_type,
             aliases=settings.alias,
             max_waiting=settings.max_queue,
         )

@@ -17,6 +17,9 @@ def serve(
     ctx: Annotated[int | None, typer.Option(help="Context in tokens [as the model and memory allow].")] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
     isa: Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")] = None,
+    kv_type: Annotated[
+        str | None, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0 [f16].")
+    ] = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; repeatable.")] = None,
     any_model: Annotated[bool | None, typer.Option("--any-model", help="Answer to any model name.")] = None,
     strict_params: Annotated[

@@ -18,11 +18,24 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 @contextmanager
 def loaded(
-    path: Path, *, threads: int = 1, isa: str | None = None, activations: str = "int8", rows: int = 512, lanes: int = 8
+    path: Path,
+    *,
+    threads: int = 1,
+    isa: str | None = None,
+    activations: str = "int8",
+    kv_type: str = "f16",
+    rows: int = 512,
+    lanes: int = 8,
 ) -> Iterator[Runner]:
     """A runner that can give the logits of every row of a step of up to `rows` rows."""
     options = RunnerOptions(
-        lanes=lanes, threads=threads, isa=isa, activations=activations, max_rows=rows, max_logit_rows=rows
+        lanes=lanes,
+        threads=threads,
+        isa=isa,
+        activations=activations,
+        kv_type=kv_type,
+        max_rows=rows,
+        max_logit_rows=rows,
     )
     with GgufFile.open(path) as file:
         runner = load_runner(file, options, lambda stage, done: None).runner

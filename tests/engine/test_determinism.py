@@ -88,6 +88,23 @@ def test_tiers_threads_and_chunks_change_no_bit(
         assert same_bits(feed(other, tokens, range(blocks_for(TOKENS)), chunk), expected)
 
 
+@pytest.mark.parametrize("kv_type", ["f32", "q8_0"])
+def test_other_types_of_keys_and_values_keep_their_bits_too(tmp_path: Path, kv_type: str) -> None:
+    path = write_tiny_llama(tmp_path / "tiny.gguf", seed=11, **TINY["a group of 3"])  # type: ignore[arg-type]
+    with loaded(path, kv_type=kv_type) as runner:
+        tokens = random_tokens(runner, TOKENS, seed=1)
+        expected = feed(runner, tokens, range(blocks_for(TOKENS)), chunk=1)
+        with loaded(path) as other:
+            assert not same_bits(feed(other, tokens, range(blocks_for(TOKENS)), chunk=512), expected)
+    for tier in TIERS:
+        with loaded(path, isa=tier, threads=3, kv_type=kv_type) as other:
+            assert same_bits(feed(other, tokens, range(blocks_for(TOKENS)), chunk=7), expected)
+            random = np.random.default_rng(5)
+            prompts = [tokens, random_tokens(other, 150, seed=2), random_tokens(other, 30, seed=3)]
+            together = feed_together(other, prompts, shuffled_tables(other, prompts, random), random)
+            assert same_bits(together[0], expected)
+
+
 @pytest.mark.parametrize("sequences", range(1, 9))
 def test_the_other_sequences_of_a_step_change_no_bit(runner: Runner, sequences: int) -> None:
     random = np.random.default_rng(sequences)
@@ -135,7 +152,7 @@ def test_positions_never_written_are_never_read(
     runner: Runner, tokens: list[int], expected: Float32, chunk: int
 ) -> None:
     for keys, values in runner._state.caches:
-        keys[:], values[:] = np.nan, np.nan
+        keys[:], values[:] = 0xFF, 0xFF  # no number in any type
     assert same_bits(feed(runner, tokens, [9, 30, 2, 11], chunk), expected)
 
 

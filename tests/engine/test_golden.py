@@ -33,7 +33,7 @@ class Golden:
 
 @pytest.fixture(scope="module", params=MODELS)
 def golden(request: pytest.FixtureRequest) -> Iterator[Golden]:
-    with loaded(GOLDEN / request.param / "model.gguf", activations="f32") as runner:
+    with loaded(GOLDEN / request.param / "model.gguf", activations="f32", kv_type="f32") as runner:
         yield Golden(request.param, runner)
 
 
@@ -70,21 +70,22 @@ def tiny(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_tiny_llama(tmp_path / "tiny.gguf", seed=3, **TINY[request.param])  # type: ignore[arg-type]
 
 
-def logits_of(path: Path, tokens: list[int], activations: str) -> NDArray[np.float32]:
-    with loaded(path, activations=activations) as runner:
+def logits_of(path: Path, tokens: list[int], activations: str, kv_type: str) -> NDArray[np.float32]:
+    with loaded(path, activations=activations, kv_type=kv_type) as runner:
         return feed(runner, tokens, list(range(blocks_for(len(tokens)))), chunk=512)
 
 
 def test_float_activations_agree_with_the_float64_reading(tiny: Path) -> None:
     tokens = np.random.default_rng(0).integers(0, 288, 150).tolist()
     exact = ReferenceLlama(tiny).logits(tokens)
-    assert np.abs(logits_of(tiny, tokens, "f32") - exact).max() < 1e-4 * np.abs(exact).max()
+    assert np.abs(logits_of(tiny, tokens, "f32", "f32") - exact).max() < 1e-4 * np.abs(exact).max()
 
 
-def test_int8_activations_move_the_distribution_a_little_only(tiny: Path) -> None:
+@pytest.mark.parametrize("kv_type", ["f16", "f32", "q8_0"])
+def test_int8_activations_move_the_distribution_a_little_only(tiny: Path, kv_type: str) -> None:
     tokens = np.random.default_rng(1).integers(0, 288, 150).tolist()
     exact = log_softmax(ReferenceLlama(tiny).logits(tokens))
-    found = log_softmax(logits_of(tiny, tokens, "int8").astype(np.float64))
+    found = log_softmax(logits_of(tiny, tokens, "int8", kv_type).astype(np.float64))
     divergence = (np.exp(exact) * (exact - found)).sum(axis=1)
     assert divergence.mean() < 5e-4 and divergence.max() < 3e-3
 

@@ -54,3 +54,10 @@ def test_a_limit_of_cgroup_v1_bounds_the_memory(system: Path) -> None:
     put(system / "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{5 * GIGABYTE}\n")
     put(system / "sys/fs/cgroup/memory/memory.usage_in_bytes", f"{GIGABYTE}\n")
     assert machine.available_memory() == 4 * GIGABYTE
+
+
+def test_the_last_level_cache_is_the_largest(system: Path) -> None:
+    assert machine.last_level_cache() == 0
+    for index, size in enumerate(("32K", "512K", "32M")):
+        put(system / f"sys/devices/system/cpu/cpu0/cache/index{index}/size", size + "\n")
+    assert machine.last_level_cache() == 32 << 20

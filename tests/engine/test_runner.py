@@ -104,7 +104,8 @@ def test_progress_names_the_stages_and_only_grows(model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (RunnerOptions(isa="mmx"), "no instruction tier 'mmx'.* avx512, avx2, generic"),
+        (RunnerOptions(isa="mmx"), "no instruction tier 'mmx'.* amx, avx512, avxvnni, avx2, generic"),
+        (RunnerOptions(kv_type="q4_0"), "no type 'q4_0' of keys and values.* f16, f32, q8_0"),
         (RunnerOptions(threads=0), "--threads 0 is out of range"),
         (RunnerOptions(threads=-2), "--threads -2 is out of range"),
         (RunnerOptions(threads=5000), "--threads 5000 is out of range"),
@@ -124,11 +125,15 @@ def test_a_tier_that_the_processor_lacks_is_refused(model: Path, monkeypatch: py
         load(model, RunnerOptions(isa="avx512"))
 
 
-def test_scarce_memory_shortens_the_context(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = 2 * 2 * 2 * 16 * 64 * 4  # keys and values, layers, KV heads, head_dim, tokens, bytes
+@pytest.mark.parametrize(("kv_type", "token_bytes"), [("f32", 16 * 4), ("f16", 16 * 2), ("q8_0", 16 + 4)])
+def test_scarce_memory_shortens_the_context(
+    model: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str, token_bytes: int
+) -> None:
+    block = 2 * 2 * 2 * 64 * token_bytes  # keys and values, layers, KV heads, tokens
     monkeypatch.setattr("engine.families.loaded.available_memory", lambda: 2 * 3 * block)
-    runner = load(model).runner
+    runner = load(model, RunnerOptions(threads=1, kv_type=kv_type)).runner
     assert (runner.n_blocks, runner.context_length) == (3, 192)
+    assert sum(keys.nbytes + values.nbytes for keys, values in runner._state.caches) == 3 * block
     runner.close()
 
 

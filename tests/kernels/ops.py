@@ -17,6 +17,7 @@ from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, pack
 from kernels.team import Team
+from kernels.tiles import MATMUL
 
 Bytes = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
@@ -42,7 +43,7 @@ def run_program(program: Program, threads: int = 1) -> None:
 def packed(x: Float32, forms: int = BLOCK32 | FLOATS, widest: int = 8) -> Activations:
     """Pack rows by the plain packing op, in the forms asked for."""
     program, rows = Program(), np.array([len(x)])
-    activations = Activations.allocate(*x.shape, widest)
+    activations = Activations.allocate(x.shape[0], x.shape[1], widest)
     program.emit(
         PACK,
         address(pack_kernel()),
@@ -111,7 +112,7 @@ def matmul_by(
         output[:, : len(raw)] = added_to
     activations, program = packed(x, form_of(WEIGHT_TYPES[name]), widest), Program()
     program.emit(
-        gemv.MATMUL,
+        MATMUL,
         address(gemv.matmul_kernel()),
         weights=weights.ctypes.data,
         groups=groups,

@@ -1,14 +1,19 @@
 """Sequences of keys, values and queries for the ops of attention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.kv_cache import BLOCK_TOKENS, STEP
+from kernels import reference
+from kernels.attention import PART
+from kernels.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.kv_cache import BLOCK_TOKENS, STEP, KvType
 
 Float32 = NDArray[np.float32]
+# (first position, number of rows, block table) of each sequence.
+Sequences = Sequence[tuple[int, int, Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -17,35 +22,72 @@ class Step:
 
     positions: NDArray[np.int64]  # [rows]
     tables: NDArray[np.int32]  # [rows, blocks]
-    tiles: NDArray[np.int64]  # [tiles, 2]: first row, number of rows
+    parts: np.ndarray  # PART
 
     def record(self) -> tuple[np.ndarray, object]:
         """The record that ops read, and what must live as long as it."""
         starts = (self.tables.ctypes.data + np.arange(len(self.tables)) * self.tables.strides[0]).astype(np.uint64)
         record = np.zeros(1, STEP)
-        record["rows"], record["tiles"] = len(self.positions), len(self.tiles)
+        record["rows"], record["parts"] = len(self.positions), len(self.parts)
         record["positions"], record["tables"] = self.positions.ctypes.data, starts.ctypes.data
-        record["tile_rows"] = self.tiles.ctypes.data
+        record["attention_parts"] = self.parts.ctypes.data
         return record, (starts, self)
 
+    def alone(self, row: int) -> "Step":
+        """One row in a step of its own."""
+        blocks = int(self.positions[row]) // BLOCK_TOKENS + 1
+        parts = np.array([(0, 1, 0, blocks, 1, 0, 0)], PART)
+        return Step(self.positions[row : row + 1], self.tables[row : row + 1], parts)
 
-def step_of(parts: Sequence[tuple[int, int, Sequence[int]]], rows_per_tile: int) -> Step:
-    """A step of (first position, number of rows, block table) for each sequence, cut into tiles."""
-    longest = max(len(table) for _, _, table in parts)
+    def moved(self, places: NDArray[np.int64]) -> "Step":
+        """The same sequences, with block i at place places[i]."""
+        return replace(self, tables=places[self.tables].astype(np.int32))
+
+
+def plan_for(heads: int, kv_heads: int, head_dim: int, threads: int = 1) -> PartPlan:
+    """A plan with room for the results of a few split tiles."""
+    group = heads // kv_heads
+    floats = partial_floats(group, kv_heads, head_dim, context=512, rows=16)
+    return PartPlan(group=group, kv_heads=kv_heads, head_dim=head_dim, threads=threads, partial_floats=floats)
+
+
+def step_of(sequences: Sequences, plan: PartPlan) -> Step:
+    """A step of the sequences, cut into parts as the plan does."""
+    longest = max(len(table) for _, _, table in sequences)
     positions: list[int] = []
     tables: list[list[int]] = []
-    tiles: list[tuple[int, int]] = []
-    for first, count, table in parts:
-        for start in range(0, count, rows_per_tile):
-            tiles.append((len(positions) + start, min(rows_per_tile, count - start)))
+    for first, count, table in sequences:
         positions += range(first, first + count)
         tables += [list(table) + [0] * (longest - len(table))] * count
-    return Step(np.array(positions), np.array(tables, np.int32), np.array(tiles))
+    parts = plan.parts([(first, count) for first, count, _ in sequences])
+    assert len(parts) <= max_parts(len(positions), plan.threads)
+    return Step(np.array(positions), np.array(tables, np.int32), np.array(parts, PART))
 
 
-def random_cache(blocks: int, kv_heads: int, head_dim: int) -> tuple[Float32, Float32]:
-    """(keys, values) in the layout of kv_cache.py."""
+@dataclass(frozen=True)
+class Cache:
+    """Blocks of keys and values: as numbers, [blocks, KV heads, 64, head_dim], and as a KV type holds them."""
+
+    kv_type: KvType
+    keys: Float32
+    values: Float32
+    packed_keys: NDArray[np.uint8]
+    packed_values: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, kv_type: KvType, keys: Float32, values: Float32) -> "Cache":
+        """Round the numbers to the type, and pack them."""
+        return cls(
+            kv_type,
+            reference.kv_rounded(kv_type, keys),
+            reference.kv_rounded(kv_type, values),
+            reference.pack_keys(kv_type, keys),
+            reference.pack_values(kv_type, values),
+        )
+
+
+def random_numbers(blocks: int, kv_heads: int, head_dim: int) -> tuple[Float32, Float32]:
+    """Keys and values, [blocks, KV heads, 64, head_dim]."""
     random = np.random.default_rng(blocks * head_dim)
-    keys = random.standard_normal((blocks, kv_heads, head_dim, BLOCK_TOKENS)).astype(np.float32)
-    values = random.standard_normal((blocks, kv_heads, BLOCK_TOKENS, head_dim)).astype(np.float32)
+    keys, values = random.standard_normal((2, blocks, kv_heads, BLOCK_TOKENS, head_dim)).astype(np.float32)
     return keys, values

@@ -150,6 +150,32 @@ def test_a_thousand_teams_leave_no_thread_behind(workers: Workers) -> None:
     assert workers() == [] and set(target) == {100}
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_timed_step_does_the_same_and_says_what_each_op_took(threads: int) -> None:
+    source, targets = np.arange(TASKS), [np.zeros(TASKS, np.int64) for _ in range(3)]
+    program, times = Program(), np.zeros((3, 2), np.int64)
+    for index, target in enumerate(targets):
+        adding(source, target, program, barrier=index != 1)
+    program.finish()
+    with a_team(threads) as team:
+        begin = time.monotonic_ns()
+        for _ in range(50):
+            team.run(program, times)
+            team.run(program)
+        elapsed = time.monotonic_ns() - begin
+    assert all(np.array_equal(target, 100 * source) for target in targets)
+    assert (times[:, 0] > 0).all() and (times[[0, 2], 1] > 0).all() and times[1, 1] == 0
+    assert times.sum() < elapsed
+
+
+def test_ops_have_the_names_that_they_were_given() -> None:
+    program, array = Program(), np.zeros(TASKS, np.int64)
+    fields = {"source": array.ctypes.data, "target": array.ctypes.data, "shift": 0}
+    program.emit(ADD, address(ADD_OP), "add numbers", **fields)
+    program.emit(ADD, address(ADD_OP), **fields)
+    assert program.names == ["add numbers", "op"]
+
+
 def test_the_ticket_of_an_op_has_a_cache_line_of_its_own() -> None:
     program = Program()
     array = np.zeros(TASKS, np.int64)

@@ -1,14 +1,11 @@
-"""`octavo logits`, `octavo bench engine` and `octavo doctor`, as an engineer runs them."""
+"""`octavo logits` and `octavo doctor`, as an engineer runs them."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.machine import Machine
-from kernels.bandwidth import read_bandwidth
-from kernels.team import Team
 from server.cli.doctor import find_troubles
 from server.cli.main import main
 from tests.reference_llama import ReferenceLlama
@@ -37,7 +34,7 @@ def test_logits_writes_a_row_for_each_token(model: Path, tmp_path: Path, capsys:
 
 def test_float_activations_give_the_exact_logits(model: Path, tmp_path: Path) -> None:
     exact = ReferenceLlama(model).logits(IDS)
-    result = logits(model, tmp_path / "out.npy", "--activations", "f32")
+    result = logits(model, tmp_path / "out.npy", "--activations", "f32", "--kv-type", "f32")
     assert np.abs(result - exact).max() < 1e-4 * np.abs(exact).max()
     rounded = logits(model, tmp_path / "out.npy")
     assert 1e-4 < np.abs(rounded - exact).max() / np.abs(exact).max() < 0.1
@@ -59,6 +56,7 @@ def test_chunks_threads_and_tiers_give_the_same_file(model: Path, tmp_path: Path
         (["--tokens", "1", "--chunk", "0"], "--chunk 0 is out of range"),
         (["--tokens", "1", "--threads", "0"], "--threads 0 is out of range"),
         (["--tokens", "1", "--isa", "sse9"], "There is no instruction tier 'sse9'"),
+        (["--tokens", "1", "--kv-type", "q4_0"], "There is no type 'q4_0' of keys and values"),
         (["--tokens", "1", "--out", "/no/such/folder/out.npy"], "/no/such/folder/out.npy cannot be written"),
     ],
 )
@@ -76,58 +74,6 @@ def test_a_text_file_called_gguf_is_one_line(tmp_path: Path, capsys: pytest.Capt
     assert main(["logits", str(path), "--tokens", "1", "--out", str(tmp_path / "out.npy")]) == 1
     error = capsys.readouterr().err
     assert "is not a GGUF file" in error and error.count("\n") == 1
-
-
-@pytest.fixture
-def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure bandwidth over 16 MiB, not over the gigabyte that a true number needs."""
-
-    def measure(team: Team, megabytes: int) -> float:
-        return read_bandwidth(team, 16, repeats=1)
-
-    monkeypatch.setattr("engine.bench.read_bandwidth", measure)
-
-
-SMALL = ["--batch", "1,3", "--prompt", "40", "--gen", "6", "--ctx0", "5", "--reps", "1", "--threads", "1"]
-
-
-@pytest.mark.usefixtures("small_buffer")
-def test_bench_prints_one_json_line_a_measurement(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "engine", str(model), *SMALL, "--isa", "generic", "--json"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["what"] for line in lines] == ["bandwidth", "prefill", "decode", "decode"]
-    assert all(line["engine"] == "octavo" and line["threads"] == 1 and line["isa"] == "generic" for line in lines)
-    assert lines[0]["gb_s"] > 0
-    assert lines[1]["n"] == 40 and lines[1]["tok_s"] > 0
-    assert [(line["B"], line["ctx0"]) for line in lines[2:]] == [(1, 5), (3, 5)]
-    for line in lines[2:]:
-        assert line["tok_s"] == pytest.approx(line["B"] / line["ms_step"] * 1000)
-        assert line["best"] >= line["tok_s"] and line["gb_s"] > 0
-
-
-@pytest.mark.usefixtures("small_buffer")
-def test_bench_prints_a_table_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "engine", str(model), *SMALL]) == 0
-    shown = capsys.readouterr().out
-    assert all(word in shown for word in ("bandwidth", "prefill", "decode", "tok/s"))
-
-
-@pytest.mark.usefixtures("small_buffer")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--batch", "0"], "--batch 0 is out of range; give numbers from 1 to 64."),
-        (["--batch", "1,many"], "'1,many' is no list of numbers"),
-        (["--prompt", "300"], "The measurement needs 300 tokens, but the context holds 256."),
-        (["--ctx0", "250", "--prompt", "1", "--gen", "7"], "The measurement needs 257 tokens"),
-    ],
-)
-def test_a_bad_option_of_bench_is_one_line(
-    model: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    assert main(["bench", "engine", str(model), *options]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"octavo: {message}") and error.count("\n") == 1
 
 
 def a_machine(folder: Path, *, isa: str = "avx2", memory: int = 8 << 30) -> Machine:

@@ -50,3 +50,11 @@ def test_a_bad_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatch)
 def test_settings_do_not_change_after_they_were_read() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings.read({}).port = 1
+
+
+def test_keys_and_values_have_one_of_three_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.read({}).kv_type == "f16"
+    monkeypatch.setenv("OCTAVO_KV_TYPE", "q8_0")
+    assert Settings.read({}).kv_type == "q8_0"
+    with pytest.raises(SettingsError, match=r"--kv-type cannot be 'q4_0'.*f16.*f32.*q8_0"):
+        Settings.read({"kv_type": "q4_0"})

@@ -1,0 +1,1 @@
+"""Programs that measure Octavo against llama.cpp, and make the models for it; not installed."""
