@@ -50,6 +50,18 @@ def atomic_store(typingctx, value, address):
 
 
 @intrinsic
+def atomic_replace(typingctx, address, expected, value):
+    """Store an int64 where the word holds `expected`, else nothing; tells whether it did; sequentially consistent."""
+
+    def codegen(context, builder, signature, arguments):
+        address, expected, value = arguments
+        pair = builder.cmpxchg(pointer(builder, address, I64), expected, value, "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.uintp, types.int64, types.int64), codegen
+
+
+@intrinsic
 def pause(typingctx):
     """Tell the processor that this is a spin loop; nothing on processors without such a hint."""
 

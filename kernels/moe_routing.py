@@ -214,7 +214,7 @@ def _list_tiles(routing, experts, widest):
 
 @functools.cache
 def route_kernel() -> Any:
-    """Compile the routing op: a task is one row, and the thread that leaves last sorts."""
+    """Compile the routing op: a task is one row, and whoever finishes the last row sorts."""
 
     def route_op(op, thread, threads):
         route = record_at(op, ROUTE)
@@ -223,16 +223,16 @@ def route_kernel() -> Any:
         while True:
             row = claim_task(op)
             if row >= rows:
-                break
+                return
             scores = np.uintp(route.logits) + np.uintp(row * route.logits_stride * 4)
             chosen = np.uintp(routing.chosen) + np.uintp(row * active * 8)
             weights = np.uintp(routing.weights) + np.uintp(row * active * 4)
             poison = _scores(scores, experts, route.scoring)
             _choose(scores, np.uintp(route.bias), experts, active, chosen, weights)
             _weigh(scores, active, chosen, route.renormalize, route.scale, poison, weights)
-        finished = np.uintp(route.routing) + np.uintp(_FINISHED_AT)
-        if atomic_add(finished, 1) == threads - 1:
-            atomic_store(0, finished)
-            _sort(routing, rows, experts, route.widest)
+            finished = np.uintp(route.routing) + np.uintp(_FINISHED_AT)
+            if atomic_add(finished, 1) == rows - 1:
+                atomic_store(0, finished)
+                _sort(routing, rows, experts, route.widest)
 
     return kernel(route_op)

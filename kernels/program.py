@@ -1,8 +1,8 @@
 """Programs: a forward pass as an array of fixed-size op records, run by one compiled loop.
 
-An op record is 256 bytes: the kernel's address, a flag whether all threads meet after it, the kernel's own fields (8
-bytes each), and on a cache line of its own the ticket that hands out the op's tasks. Threads take tasks as they come;
-that moves no bit, since a task's result depends on nothing but the task (law 1).
+An op record is 256 bytes: the kernel's address, a flag that ends a segment (all its tasks are done before the next op
+begins), the kernel's own fields (8 bytes each), and on a cache line of its own the ticket that hands out the op's tasks.
+Threads take tasks as they come; that moves no bit, since a task's result depends on nothing but the task (law 1).
 """
 
 import numpy as np
@@ -10,13 +10,14 @@ from llvmlite import ir
 from numba import carray, types
 from numba.core.extending import intrinsic
 
-from kernels.atomics import atomic_add, atomic_load, atomic_store, pause, sched_yield
+from kernels.atomics import atomic_add, atomic_load, atomic_replace, atomic_store, pause, sched_yield
 from kernels.clock import monotonic_ns
 from kernels.jit import njit_inline
 from kernels.simd import I64, load, load_i64, pointer
 
 OP_BYTES = 256
 _TICKET_AT = 192
+_SEGMENT_AT = 200
 _BARRIER_AT = 8
 _FIRST_FIELD_AT = 16
 # Spins before a waiting thread offers its core to others: a few tens of microseconds.
@@ -133,12 +134,49 @@ def _load_address(typingctx, address):
     return types.uintp(types.uintp), codegen
 
 
+# The word of a segment (ops up to a barrier), in the barrier op's record: how many threads are inside in its low bits,
+# its phase above. A segment is open in phase 2g of run g, then closing, and closed (open for run g + 1) in 2g + 2.
+_PHASE_SHIFT = 20
+
+
 @njit_inline
-def meet(counter, target):
-    """Arrive at a barrier and wait until the counter has reached `target` arrivals."""
-    atomic_add(counter, 1)
+def first_phase(program):
+    """The phase in which a program's segments are open in its next run; nobody may be running it."""
+    op = program
+    while load_i64(op + np.uintp(_BARRIER_AT)) == 0:
+        op += np.uintp(OP_BYTES)
+    return atomic_load(op + np.uintp(_SEGMENT_AT)) >> _PHASE_SHIFT
+
+
+@njit_inline
+def _segment_end(program, first):
+    """The barrier op that ends the segment of op `first`."""
+    end = first
+    while load_i64(program + np.uintp(end * OP_BYTES + _BARRIER_AT)) == 0:
+        end += 1
+    return end
+
+
+@njit_inline
+def _enter(word, phase):
+    """Go into an open segment; False where it is closed already: the others have done its tasks."""
+    if atomic_add(word, 1) >> _PHASE_SHIFT == phase:
+        return True
+    atomic_add(word, -1)
+    return False
+
+
+@njit_inline
+def _leave(program, first, end, word, phase):
+    """Go out of a segment whose tasks are all taken, and close it once nobody is inside."""
+    atomic_add(word, -1)
     spins = 0
-    while atomic_load(counter) < target:
+    while atomic_load(word) >> _PHASE_SHIFT <= phase + 1:
+        if atomic_replace(word, phase << _PHASE_SHIFT, (phase + 1) << _PHASE_SHIFT):
+            for op in range(first, end + 1):
+                atomic_store(0, program + np.uintp(op * OP_BYTES + _TICKET_AT))
+            atomic_add(word, 1 << _PHASE_SHIFT)
+            return
         pause()
         spins += 1
         if spins >= SPINS_BEFORE_YIELD:
@@ -147,42 +185,41 @@ def meet(counter, target):
 
 
 @njit_inline
-def _release_tickets(program, first, last):
-    """Make ops first..last ready for the next step, once all threads have left them."""
-    for op in range(first, last + 1):
-        atomic_store(0, program + np.uintp(op * OP_BYTES + _TICKET_AT))
+def run_ops(program, count, phase, thread, threads):
+    """Take part in a run: ops 0..count-1, segment by segment.
+
+    A segment is over when its tasks are done, not when every thread has come: a thread that the system keeps off its
+    core, between tasks, holds up nobody, and skips what was done without it.
+    """
+    first = 0
+    while first < count:
+        end = _segment_end(program, first)
+        word = program + np.uintp(end * OP_BYTES + _SEGMENT_AT)
+        if _enter(word, phase):
+            for i in range(first, end + 1):
+                op = program + np.uintp(i * OP_BYTES)
+                _call_kernel(_load_address(op), op, thread, threads)
+            _leave(program, first, end, word, phase)
+        first = end + 1
 
 
 @njit_inline
-def run_ops(program, count, counter, arrived, thread, threads):
-    """Run ops 0..count-1; `arrived` is the barrier counter's value before any thread began."""
-    segment = 0
-    for i in range(count):
-        op = program + np.uintp(i * OP_BYTES)
-        _call_kernel(_load_address(op), op, thread, threads)
-        if load_i64(op + np.uintp(_BARRIER_AT)) != 0:
-            arrived += threads
-            meet(counter, arrived)
-            if thread == 0:
-                _release_tickets(program, segment, i)
-            segment = i + 1
-
-
-@njit_inline
-def run_ops_timed(program, count, counter, arrived, threads, times):
+def run_ops_timed(program, count, phase, threads, times):
     """Like `run_ops` for thread 0; adds to int64 times[op, 0] the ns of its work, to times[op, 1] those of its wait."""
-    segment = 0
+    first = 0
     now = monotonic_ns()
-    for i in range(count):
-        op = program + np.uintp(i * OP_BYTES)
-        _call_kernel(_load_address(op), op, 0, threads)
-        worked = monotonic_ns()
-        times[i, 0] += worked - now
-        now = worked
-        if load_i64(op + np.uintp(_BARRIER_AT)) != 0:
-            arrived += threads
-            meet(counter, arrived)
-            _release_tickets(program, segment, i)
-            segment = i + 1
-            now = monotonic_ns()
-            times[i, 1] += now - worked
+    while first < count:
+        end = _segment_end(program, first)
+        word = program + np.uintp(end * OP_BYTES + _SEGMENT_AT)
+        if _enter(word, phase):
+            for i in range(first, end + 1):
+                op = program + np.uintp(i * OP_BYTES)
+                _call_kernel(_load_address(op), op, 0, threads)
+                worked = monotonic_ns()
+                times[i, 0] += worked - now
+                now = worked
+            _leave(program, first, end, word, phase)
+        waited = monotonic_ns()
+        times[end, 1] += waited - now
+        now = waited
+        first = end + 1

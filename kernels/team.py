@@ -6,24 +6,36 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.atomics import atomic_exchange, atomic_load, atomic_store, pause, semaphore_post, semaphore_wait
+from kernels.atomics import (
+    atomic_add,
+    atomic_exchange,
+    atomic_load,
+    atomic_replace,
+    atomic_store,
+    pause,
+    sched_yield,
+    semaphore_post,
+    semaphore_wait,
+)
 from kernels.jit import njit_inline, njit_kernel
-from kernels.program import SPINS_BEFORE_YIELD, Program, record_at, run_ops, run_ops_timed
+from kernels.program import SPINS_BEFORE_YIELD, Program, first_phase, record_at, run_ops, run_ops_timed
 
 # Spins of an idle worker before it sleeps; about 50 microseconds at a pause of 40 cycles.
 _SPINS_BEFORE_SLEEP = 4 * SPINS_BEFORE_YIELD
 _SEMAPHORE_BYTES = 64  # sem_t takes 32 on 64-bit Linux; a cache line each
 
-# `start` counts steps, `counter` barrier arrivals; each on a cache line of its own.
+# `start` counts runs, `present` the workers that look at the program; each on a cache line of its own.
 TEAM_RECORD = np.dtype(
     {
-        "names": ["start", "counter", "program", "count", "arrived", "threads", "asleep", "semaphores"],
-        "formats": ["i8", "i8", "u8", "i8", "i8", "i8", "u8", "u8"],
-        "offsets": [0, 64, 128, 136, 144, 152, 160, 168],
+        "names": ["start", "present", "program", "count", "phase", "stopping", "threads", "asleep", "semaphores"],
+        "formats": ["i8", "i8", "u8", "i8", "i8", "i8", "i8", "u8", "u8"],
+        "offsets": [0, 64, 128, 136, 144, 152, 160, 168, 176],
         "itemsize": 192,
     }
 )
-_STOP = -1
+_PRESENT_AT, _PHASE_AT, _STOPPING_AT = 64, 144, 152
+# In `present` while the program is being changed: far above any number of threads.
+_LOCKED = 1 << 32
 
 
 def _wait_for_start(team, seen, asleep, semaphore):
@@ -46,47 +58,79 @@ _wait_for_start = njit_kernel(_wait_for_start)
 
 @njit_kernel
 def _work(team, thread):
-    """A worker's whole life."""
+    """A worker's whole life.
+
+    It may come to a run late, or after its end: then the segments are closed, and it goes back to wait.
+    """
     record = record_at(team, TEAM_RECORD)
+    present = team + np.uintp(_PRESENT_AT)
     asleep = np.uintp(record.asleep) + np.uintp(thread * 64)
     semaphore = np.uintp(record.semaphores) + np.uintp(thread * _SEMAPHORE_BYTES)
     seen = np.int64(0)
     while True:
         _wait_for_start(team, seen, asleep, semaphore)
-        seen = atomic_load(team)
-        if record.count == _STOP:
-            return
-        run_ops(np.uintp(record.program), record.count, team + np.uintp(64), record.arrived, thread, record.threads)
+        if atomic_add(present, 1) < _LOCKED:
+            seen = atomic_load(team)
+            if atomic_load(team + np.uintp(_STOPPING_AT)) != 0:
+                return
+            phase = atomic_load(team + np.uintp(_PHASE_AT))
+            run_ops(np.uintp(record.program), record.count, phase, thread, record.threads)
+        atomic_add(present, -1)
+
+
+@njit_kernel
+def _choose_program(team, program, count):
+    """Make a program the one that runs next; waits until no worker looks at the one before."""
+    record = record_at(team, TEAM_RECORD)
+    present = team + np.uintp(_PRESENT_AT)
+    while not atomic_replace(present, 0, _LOCKED):
+        sched_yield()
+    record.program = program
+    record.count = count
+    atomic_add(present, -_LOCKED)
 
 
 @njit_inline
-def _start_workers(team, program, count):
-    """Let the workers run a program."""
+def _start_workers(team):
+    """Let the workers run the program, or end where the team is stopping."""
     record = record_at(team, TEAM_RECORD)
-    record.program = program
-    record.count = count
-    record.arrived = atomic_load(team + np.uintp(64))
     atomic_store(record.start + 1, team)
     for thread in range(1, record.threads):
         if atomic_exchange(np.uintp(record.asleep) + np.uintp(thread * 64), 0) == 1:
             semaphore_post(np.uintp(record.semaphores) + np.uintp(thread * _SEMAPHORE_BYTES))
 
 
-@njit_kernel
-def _run_step(team, program, count):
-    """Start the workers on a program and run the caller's share of it."""
-    _start_workers(team, program, count)
+@njit_inline
+def _begin(team):
+    """Start a run of the chosen program; returns the phase of its segments."""
     record = record_at(team, TEAM_RECORD)
-    if count != _STOP:
-        run_ops(np.uintp(program), count, team + np.uintp(64), record.arrived, np.int64(0), record.threads)
+    phase = first_phase(np.uintp(record.program))
+    atomic_store(phase, team + np.uintp(_PHASE_AT))
+    _start_workers(team)
+    return phase
 
 
 @njit_kernel
-def _run_step_timed(team, program, count, times):
-    """Like `_run_step`, with a clock around each op of the caller's; a loop of its own, so that others pay nothing."""
-    _start_workers(team, program, count)
+def _run(team):
+    """Start the workers on the program and run the caller's share of it."""
     record = record_at(team, TEAM_RECORD)
-    run_ops_timed(np.uintp(program), count, team + np.uintp(64), record.arrived, record.threads, times)
+    phase = _begin(team)
+    run_ops(np.uintp(record.program), record.count, phase, np.int64(0), record.threads)
+
+
+@njit_kernel
+def _run_timed(team, times):
+    """Like `_run`, with a clock around each op of the caller's; a loop of its own, so that others pay nothing."""
+    record = record_at(team, TEAM_RECORD)
+    phase = _begin(team)
+    run_ops_timed(np.uintp(record.program), record.count, phase, record.threads, times)
+
+
+@njit_kernel
+def _stop(team):
+    """Let the workers end."""
+    atomic_store(1, team + np.uintp(_STOPPING_AT))
+    _start_workers(team)
 
 
 def _live(memory: tuple[np.ndarray, ...], address: np.uintp, thread: int) -> None:
@@ -100,6 +144,7 @@ class Team:
     def __init__(self, threads: int) -> None:
         assert threads >= 1
         self.threads = threads
+        self._program: Program | None = None
         self._asleep = np.zeros(threads * 8 + 8, np.int64)
         self._semaphores = np.zeros((threads + 1) * _SEMAPHORE_BYTES, np.uint8)
         self._storage = np.zeros(TEAM_RECORD.itemsize + 64, np.uint8)
@@ -125,15 +170,17 @@ class Team:
 
         To `times`, [ops, 2], are added the nanoseconds that thread 0 worked at each op, and waited for the others.
         """
-        address, count = np.uintp(program.address), np.int64(len(program))
+        if program is not self._program:
+            _choose_program(self._address, np.uintp(program.address), np.int64(len(program)))
+            self._program = program  # a late worker may still look at it
         if times is None:
-            _run_step(self._address, address, count)
+            _run(self._address)
         else:
-            assert times.shape == (count, 2) and times.dtype == np.int64
-            _run_step_timed(self._address, address, count, times)
+            assert times.shape == (len(program), 2) and times.dtype == np.int64
+            _run_timed(self._address, times)
 
     def stop(self) -> None:
         """End the workers; the team cannot run again."""
-        _run_step(self._address, np.uintp(0), np.int64(_STOP))
+        _stop(self._address)
         for worker in self._workers:
             worker.join()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kernels.atomics import atomic_add
-from kernels.jit import address, kernel
-from kernels.program import OP_BYTES, Program, claim_task, op_record, record_at
+from kernels.jit import address, kernel, njit_kernel
+from kernels.program import OP_BYTES, Program, claim_task, first_phase, op_record, record_at, run_ops
 from kernels.simd import load_i64
 from kernels.team import Team
 from tests.kernels.ops import a_team
@@ -80,6 +80,32 @@ def test_a_team_runs_different_programs_in_turn() -> None:
             for program in programs:
                 team.run(program)
     assert set(totals[0]) == {50} and set(totals[1]) == {100}
+
+
+@njit_kernel
+def come_late(program: Any, count: Any, phase: Any) -> None:
+    run_ops(program, count, phase, np.int64(1), np.int64(2))
+
+
+@njit_kernel
+def phase_of(program: Any) -> Any:
+    return first_phase(program)
+
+
+def test_a_thread_that_comes_when_all_is_done_changes_nothing() -> None:
+    source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
+    for index in range(6):
+        adding(source, target, program, barrier=index % 2 == 1)
+    place, count = np.uintp(program.finish().address), np.int64(len(program))
+    with a_team(1) as team:
+        for run in range(1, 4):
+            phase = phase_of(place)
+            team.run(program)
+            assert set(target) == {6 * run}
+            come_late(place, count, phase)
+            assert set(target) == {6 * run}
+    come_late(place, count, phase_of(place))  # one that comes in time does all tasks alone
+    assert set(target) == {24}
 
 
 def state_of(thread: threading.Thread) -> str:
