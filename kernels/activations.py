@@ -18,23 +18,31 @@ scale is max|x| / 16256, and q = 128 * high + low, high in quads (-127..127), lo
 data is that of `quads`. The kind follows from the row alone.
 """
 
+import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.extending import intrinsic
 
-from kernels.jit import njit_inline
+from kernels.jit import address, kernel, njit_inline
+from kernels.program import record_at
 from kernels.quant.block32 import SIDE_BYTES, VALUES
 from kernels.quant.block256 import KIND256, LOW_SCALE, SCALE, SIDE256_BYTES, SUMS16, SUMS32, Block256
 from kernels.quant.block256 import VALUES as VALUES256
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WeightType
 from kernels.simd import (
+    I64,
     absolute,
     add_i32x16,
     fma,
     load_f32x16,
     lower_plane,
     maximum,
+    pointer,
     reduce_add,
     reduce_add_i32,
     reduce_max,
@@ -72,6 +80,8 @@ PACKED = np.dtype(
         ("side256", "u8"),
         ("floats", "u8"),
         ("widest", "i8"),  # tiles of 16 or of 8
+        ("packer", "u8"),  # the address of lane_packer()
+        ("itself", "u8"),  # the address of this record
     ]
 )
 
@@ -108,6 +118,8 @@ class Activations:
         for name, buffer in activations.buffers.items():
             activations.record[name] = buffer.ctypes.data
         activations.record["widest"] = widest
+        activations.record["packer"] = address(lane_packer())
+        activations.record["itself"] = activations.address
         return activations
 
     @property
@@ -139,14 +151,44 @@ def tile_start(tile, rows, widest):
     return start
 
 
+_PACKER_SIGNATURE = types.void(*[types.uintp] * 2, *[types.int64] * 7)
+
+
+@intrinsic
+def _call_packer(typingctx, function, packed, source, start, lane, width, columns, first, last, forms):
+    def codegen(context, builder, signature, arguments):
+        function_type = ir.FunctionType(ir.VoidType(), [I64] * 9)
+        builder.call(pointer(builder, arguments[0], function_type), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.uintp, types.uintp, types.uintp, *[types.int64] * 7), codegen
+
+
 @njit_inline
 def pack_lane(source, start, lane, width, columns, first, last, packed, forms):
     """Pack columns first..last-1 of row start + lane, whose tile of `width` rows starts at row `start`.
 
-    source: address of the row's float32 [columns]; first and last: multiples of 32, or of 256 for BLOCK256, whose last
-    block may be cut short by the end of the row; packed: a PACKED record. One thread packs a tile's lanes: they share
-    cache lines.
+    source: address of the row's float32 [columns]; first and last: multiples of 32, or of 256 for BLOCK256; packed:
+    a PACKED record. One thread packs a tile's lanes: they share cache lines. The code is called, not
+    inlined: many ops pack, and would each take seconds to compile.
     """
+    packer, record = np.uintp(packed.packer), np.uintp(packed.itself)
+    _call_packer(packer, record, source, start, lane, width, columns, first, last, forms)
+
+
+@functools.cache
+def lane_packer() -> Any:
+    """Compile what `pack_lane` calls."""
+
+    def pack(packed_address, source, start, lane, width, columns, first, last, forms):
+        packed = record_at(packed_address, PACKED)
+        _pack(source, start, lane, width, columns, first, last, packed, forms)
+
+    return kernel(pack, _PACKER_SIGNATURE)
+
+
+@njit_inline
+def _pack(source, start, lane, width, columns, first, last, packed, forms):
     if forms & BLOCK32:
         side = np.uintp(packed.side) + np.uintp(start * (columns // 32) * SIDE_BYTES + lane * 4)
         quads = np.uintp(packed.quads) + np.uintp(start * columns)

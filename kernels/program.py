@@ -1,7 +1,7 @@
 """Programs: a forward pass as an array of fixed-size op records, run by one compiled loop.
 
 An op record is 256 bytes: the kernel's address, a flag that ends a segment (all its tasks are done before the next op
-begins), the kernel's own fields (8 bytes each), and on a cache line of its own the ticket that hands out the op's tasks.
+begins), the kernel's own fields (8 bytes each), and on a cache line of its own the ticket that hands out its tasks.
 Threads take tasks as they come; that moves no bit, since a task's result depends on nothing but the task (law 1).
 """
 
