@@ -85,7 +85,7 @@ class _Matrix:
     """Random weights of one type and shape, in as many copies as fill `weight_bytes`."""
 
     def __init__(self, kind: WeightType, outputs: int, columns: int, weight_bytes: int) -> None:
-        if not kind.check(columns):
+        if columns % kind.granule:
             raise OctavoError(f"{kind.name} cannot hold rows of {columns} values; choose another --shape.")
         self.kind, self.outputs, self.columns = kind, outputs, columns
         shape = (-(-outputs // ROWS), blocks_of(kind, columns), kind.packed_bytes)

@@ -1,29 +1,23 @@
-"""SwiGLU's elementwise part, packed: y = silu(gate) * up with silu(g) = g / (1 + exp(-g)).
+"""The elementwise part of gated feed-forward layers: act(gate) * up.
 
-A task is some columns of one tile; y overwrites gate before it is packed.
-Bytes a row: 8 * columns read, about 5.4 * columns written.
+    silu(g) = g / (1 + exp(-g))
+    gelu(g) = g / (1 + exp(-2 * u)) = g / 2 * (1 + tanh(u)),    u = sqrt(2 / pi) * (g + 0.044715 * g**3)
+
+Source: Hendrycks and Gimpel, Gaussian Error Linear Units (2016); GELU is its approximation by tanh.
 """
 
-import functools
-from typing import Any
+import math
 
 import numpy as np
 
-from kernels.activations import PACKED, pack_lane, tile_start, tile_width
 from kernels.exp import exp_f32x16
-from kernels.jit import kernel, njit_inline
-from kernels.norm import PACK_COLUMNS
-from kernels.program import claim_task, op_record, record_at
-from kernels.simd import load_f32x16, load_i64, splat_f32x16, store_vector
+from kernels.jit import njit_inline
+from kernels.simd import fma, load_f32x16, splat_f32x16, store_vector
 
-SILU = op_record(
-    gate="u8",  # float32 [rows, columns], overwritten
-    up="u8",  # float32 [rows, columns]
-    columns="i8",
-    rows="u8",  # address of the row count, int64
-    packed="u8",  # address of a PACKED record
-    forms="i8",
-)
+SILU, GELU = range(2)
+# -2 * u = g * (_LINEAR + _CUBIC * g**2)
+_LINEAR = np.float32(-2 * math.sqrt(2 / math.pi))
+_CUBIC = np.float32(-2 * math.sqrt(2 / math.pi) * 0.044715)
 
 
 @njit_inline
@@ -36,28 +30,21 @@ def silu_times_up(gate, up, first, last):
         store_vector(g / (one + exp_f32x16(zero - g)) * load_f32x16(up + offset), gate + offset)
 
 
-@functools.cache
-def silu_kernel() -> Any:
-    """Compile silu(gate) * up with packing."""
+@njit_inline
+def gelu_times_up(gate, up, first, last):
+    """Overwrite columns first..last-1 of gate."""
+    one, linear, cubic = splat_f32x16(np.float32(1)), splat_f32x16(_LINEAR), splat_f32x16(_CUBIC)
+    for column in range(first, last, 16):
+        offset = np.uintp(column * 4)
+        g = load_f32x16(gate + offset)
+        exponent = g * fma(g * g, cubic, linear)
+        store_vector(g / (one + exp_f32x16(exponent)) * load_f32x16(up + offset), gate + offset)
 
-    def silu_op(op, thread, threads):
-        silu = record_at(op, SILU)
-        columns = silu.columns
-        packed = record_at(np.uintp(silu.packed), PACKED)
-        rows = load_i64(np.uintp(silu.rows))
-        parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
-        while True:
-            task = claim_task(op)
-            start = tile_start(task // parts, rows, packed.widest)
-            if start >= rows:
-                return
-            width = tile_width(start, rows, packed.widest)
-            first = task % parts * PACK_COLUMNS
-            last = min(first + PACK_COLUMNS, columns)
-            for lane in range(width):
-                offset = np.uintp((start + lane) * columns * 4)
-                gate = np.uintp(silu.gate) + offset
-                silu_times_up(gate, np.uintp(silu.up) + offset, first, last)
-                pack_lane(gate, start, lane, width, columns, first, last, packed, silu.forms)
 
-    return kernel(silu_op)
+@njit_inline
+def activate(activation, gate, up, columns):
+    """Overwrite a row of gate, float32 [columns], by SILU or GELU of it times up; columns: a multiple of 16."""
+    if activation == GELU:
+        gelu_times_up(gate, up, np.int64(0), columns)
+    else:
+        silu_times_up(gate, up, np.int64(0), columns)

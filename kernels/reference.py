@@ -167,6 +167,12 @@ def silu_times_up(gate: Float32, up: Float32) -> Float64:
     return wide / (1 + exp(-wide)) * up
 
 
+def gelu_times_up(gate: Float32, up: Float32) -> Float64:
+    """gate / 2 * (1 + tanh(u)) * up with u = sqrt(2 / pi) * (gate + 0.044715 * gate**3)."""
+    wide = gate.astype(np.float64)
+    return wide / (1 + exp(-2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))) * up
+
+
 def rotary(x: Float32, angles: Float64, pairing: int = NEIGHBOURS) -> Float64:
     """Turn the pairs of x, [rows, heads, head_dim], by angles[row, i]; the rest stays as it is.
 

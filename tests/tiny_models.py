@@ -7,6 +7,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.kernels.ops import MINIMUM_AT, SCALE_AT, random_matrix, set_halves
+
 CHATML = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
@@ -14,6 +16,8 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+# Types that the gguf package cannot quantize to: their blocks are random.
+RANDOM_BLOCKS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 # In the byte alphabet of GPT-2, where "Ġ" stands for a space.
 MERGES = ("h e", "t he", "Ġ the", "e r", "o n", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
 
@@ -38,9 +42,9 @@ def write_tiny_llama(
 ) -> Path:
     """Write the model to `path` and return it; equal arguments give equal bytes.
 
-    `types` is the weight type of every matrix (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0), or one for each kind
-    of matrix: {"attn_q": "Q4_1", "output": "Q8_0"}, where those left out are F32. Norms are always F32.
-    Quantized rows need `hidden`, `ffn` and `heads * head_dim` to be multiples of 32. `vocab` is at least 272.
+    `types` is the weight type of every matrix, or one for each kind of matrix: {"attn_q": "Q4_1", "output": "Q8_0"},
+    where those left out are F32. Norms are always F32. Quantized rows need `hidden`, `ffn` and `heads * head_dim` to be
+    multiples of 32, or of 256 for k-quants and IQ4_XS. `vocab` is at least 272.
     """
     head_dim = head_dim or hidden // heads
     writer = gguf.GGUFWriter(path, "llama")
@@ -66,13 +70,20 @@ class _Weights:
     def __init__(self, writer: gguf.GGUFWriter, types: str | Mapping[str, str], seed: int) -> None:
         self._writer = writer
         self._types = types
+        self._seed = seed
         self._random = np.random.default_rng(seed)
 
     def matrix(self, name: str, rows: int, columns: int) -> None:
         kind = name.rpartition(".")[2]
         type_name = self._types if isinstance(self._types, str) else self._types.get(kind, "F32")
+        ggml_type = gguf.GGMLQuantizationType[type_name]
+        if type_name in RANDOM_BLOCKS:
+            self._seed += 1
+            blocks = _random_blocks(type_name, rows, columns, self._seed)
+            self._writer.add_tensor(f"{name}.weight", blocks, raw_dtype=ggml_type)
+            return
         values = self._random.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
-        self._add(name, values, gguf.GGMLQuantizationType[type_name])
+        self._add(name, values, ggml_type)
 
     def norm(self, name: str, size: int) -> None:
         values = 1 + self._random.standard_normal(size, dtype=np.float32) * np.float32(0.1)
@@ -80,6 +91,19 @@ class _Weights:
 
     def _add(self, name: str, values: NDArray[np.float32], ggml_type: gguf.GGMLQuantizationType) -> None:
         self._writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, ggml_type), raw_dtype=ggml_type)
+
+
+def _random_blocks(type_name: str, rows: int, columns: int, seed: int) -> NDArray[np.uint8]:
+    """Random numbers under scales that give the values the size of the other types' values."""
+    ggml_type = gguf.GGMLQuantizationType[type_name]
+    raw = random_matrix(type_name, rows, columns, seed)
+    factor = columns**-0.5 / gguf.quants.dequantize(raw, ggml_type).std()
+    blocks = raw.reshape(-1, gguf.GGML_QUANT_SIZES[ggml_type][1])
+    for table in (SCALE_AT, MINIMUM_AT):
+        if type_name in table:
+            at = table[type_name]
+            set_halves(blocks, at, np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16)[:, 0] * factor)
+    return raw
 
 
 def _add_layer(weights: _Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:

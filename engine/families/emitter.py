@@ -8,11 +8,13 @@ import numpy as np
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Matrix, WeightLoader
 from kernels import attention, gemv, rotary
-from kernels.activation import SILU, silu_kernel
-from kernels.activations import form_of
+from kernels.activation import SILU
+from kernels.activations import Activations, form_of
+from kernels.gated_matmul import GATED, cut_units, gated_kernel, thread_pairs
 from kernels.jit import address
 from kernels.norm import NORM, PACK, norm_kernel, pack_kernel
 from kernels.program import Program
+from kernels.quant.quads import ROWS
 from kernels.tiles import MATMUL
 
 # Packed weight bytes of one task: small enough to share a step evenly, and to stay in a core's cache over all rows.
@@ -22,14 +24,15 @@ _TASK_BYTES = 32 << 10
 class Emitter:
     """Appends ops to a program, over the buffers of one RunState.
 
-    Before a matmul its input must have been packed by `norm`, `pack` or `silu`; they fill what the next matmul reads.
+    Before a matmul its input must have been packed by `norm` or `pack`; they fill what the next matmuls read.
     """
 
     def __init__(self, *, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int) -> None:
         self.program = Program()
         self._weights, self._state, self._capacity, self._tier = weights, state, capacity, tier
-        # What packed the input of the next matmuls, and how many columns it has.
+        # What packs the input of the next matmuls, where to, and how many columns it has.
         self._packing: Any = None
+        self._packed = state.packed
         self._columns = 0
         self._rows = state.inputs.address("rows")
 
@@ -38,36 +41,48 @@ class Emitter:
         columns = self._state.hidden.shape[1]
         if logits_only:
             self._rows = self._state.inputs.address("logit_rows")
-        self._note_packing(
+        self._emit_packing(
             NORM,
             norm_kernel(),
+            f"norm {weight}",
+            self._state.packed,
             columns,
             source=self._state.hidden.ctypes.data,
             gather=self._state.inputs.logit_index.ctypes.data if logits_only else 0,
             weight=self._state.hold(self._weights.vector(weight, columns)),
             epsilon=epsilon,
             scratch=self._buffer("norm_scratch"),
+            output=0,
         )
 
     def pack(self, buffer: str, columns: int) -> None:
         """Pack a buffer."""
-        self._note_packing(PACK, pack_kernel(), columns, source=self._buffer(buffer))
-
-    def silu(self, columns: int) -> None:
-        """Pack silu(gate) * up."""
-        self._note_packing(SILU, silu_kernel(), columns, gate=self._buffer("gate"), up=self._buffer("up"))
+        self._emit_packing(
+            PACK, pack_kernel(), f"pack {buffer}", self._state.packed, columns, source=self._buffer(buffer)
+        )
 
     def matmul(self, weight: str, output: str | None, outputs: int, *, barrier: bool = True) -> None:
         """Multiply the packed input; the result goes to a buffer, or (None) is added to the residual stream."""
         target = self._state.hidden if output is None else self._state.buffers[output]
         matrix = self._weights.matrix(weight, outputs, self._columns)
-        self._emit_matmul(matrix, target.ctypes.data, target.shape[1], add=output is None, barrier=barrier)
+        name = f"matmul {weight} {_shape(outputs, matrix)}"
+        self._emit_matmul(matrix, name, target, add=output is None, barrier=barrier)
 
     def head(self, weight: str, vocabulary: int) -> None:
         """Multiply the packed rows into logits."""
         matrix = self._weights.matrix(weight, vocabulary, self._columns)
-        logits = self._state.logits
-        self._emit_matmul(matrix, logits.ctypes.data, logits.shape[1], add=False, barrier=True)
+        name = f"head {weight} {_shape(vocabulary, matrix)}"
+        self._emit_matmul(matrix, name, self._state.logits, add=False, barrier=True)
+
+    def feed_forward(self, gate: str, up: str, down: str, width: int, activation: int = SILU) -> None:
+        """Add down(act(gate) * up) of the packed input to the residual stream; `width` outputs of gate and up."""
+        gate_matrix, up_matrix = (self._weights.matrix(weight, width, self._columns) for weight in (gate, up))
+        hidden = self._state.hidden
+        down_matrix = self._weights.matrix(down, hidden.shape[1], width)
+        name = f"matmul {gate} {up} {_shape(2 * width, gate_matrix, up_matrix)}"
+        self._emit_gated(gate_matrix, up_matrix, down_matrix, name, width, activation)
+        name = f"matmul {down} {_shape(hidden.shape[1], down_matrix)}"
+        self._emit_matmul(down_matrix, name, hidden, add=True, barrier=True)
 
     def attention(
         self,
@@ -118,42 +133,81 @@ class Emitter:
             **shared,
         )
 
-    def _emit_matmul(self, matrix: Matrix, output: int, stride: int, *, add: bool, barrier: bool) -> None:
-        groups, blocks, packed_bytes = matrix.packed.shape
-        self._ask_for(matrix)
+    def _emit_matmul(self, matrix: Matrix, name: str, target: np.ndarray, *, add: bool, barrier: bool) -> None:
         self.program.emit(
             MATMUL,
             address(gemv.matmul_kernel()),
+            name,
             barrier=barrier,
-            weights=self._state.hold(matrix.packed),
-            groups=groups,
-            groups_per_task=max(1, _TASK_BYTES // (blocks * packed_bytes)),
-            blocks=blocks,
-            columns=matrix.columns,
+            groups_per_task=max(1, _TASK_BYTES // _group_bytes(matrix)),
             rows=self._rows,
-            output=output,
-            output_stride=stride,
+            output=target.ctypes.data,
             add=int(add),
-            packed=self._state.packed.address,
-            **gemv.tile_functions(matrix.kind, self._tier),
+            **self._matmul_fields(matrix, target.shape[1]),
         )
 
-    def _note_packing(self, dtype: np.dtype, kernel: Any, columns: int, **fields: float) -> None:
+    def _emit_gated(self, gate: Matrix, up: Matrix, down: Matrix, name: str, width: int, activation: int) -> None:
+        """Emit the op of gate and up, which packs the input of down."""
+        state, threads = self._state.feed_forward, self._capacity.threads
+        group_bytes = max(_group_bytes(gate), _group_bytes(up))
+        unit, part = cut_units(down.kind.granule // ROWS, group_bytes, _TASK_BYTES)
+        gate_fields, up_fields = (self._matmul_fields(matrix, unit * ROWS) for matrix in (gate, up))
+        self._emit_packing(
+            GATED,
+            gated_kernel(),
+            name,
+            state.packed,
+            width,
+            pairs=self._state.hold(thread_pairs(gate_fields, up_fields, threads)),
+            groups=len(gate.packed),
+            unit_groups=unit,
+            part_groups=part,
+            rows_at_once=state.rows_at_once,
+            scratch=state.scratch.ctypes.data,
+            counters=state.counters.ctypes.data,
+            activation=activation,
+        )
+
+    def _matmul_fields(self, matrix: Matrix, output_stride: int) -> dict[str, int]:
+        """What the records of a matmul of the packed input say whoever runs it; has the input packed as it reads it."""
+        self._packing["forms"] |= form_of(matrix.kind)
+        return {
+            "weights": self._state.hold(matrix.packed),
+            "groups": len(matrix.packed),
+            "blocks": matrix.packed.shape[1],
+            "columns": matrix.columns,
+            "output_stride": output_stride,
+            "packed": self._packed.address,
+            **gemv.tile_functions(matrix.kind, self._tier),
+        }
+
+    def _emit_packing(
+        self, dtype: np.dtype, kernel: Any, name: str, packed: Activations, columns: int, **fields: float
+    ) -> None:
         """Emit an op that packs; the matmuls that follow say in which forms they read its rows."""
-        self._columns = columns
+        self._packed, self._columns = packed, columns
         self._packing = self.program.emit(
             dtype,
             address(kernel),
+            name,
             columns=columns,
             rows=self._rows,
-            packed=self._state.packed.address,
+            packed=packed.address,
             forms=0,
             **fields,
         )
 
-    def _ask_for(self, matrix: Matrix) -> None:
-        """Have the input packed in the form that this matrix's kernels read."""
-        self._packing["forms"] |= form_of(matrix.kind)
-
     def _buffer(self, name: str) -> int:
         return int(self._state.buffers[name].ctypes.data)
+
+
+def _group_bytes(matrix: Matrix) -> int:
+    """Packed bytes of 16 outputs."""
+    _, blocks, packed_bytes = matrix.packed.shape
+    return int(blocks * packed_bytes)
+
+
+def _shape(outputs: int, *matrices: Matrix) -> str:
+    """Matrices of one input as the ledger names them."""
+    kinds = "+".join(dict.fromkeys(matrix.kind.name for matrix in matrices))
+    return f"{kinds} {outputs}x{matrices[0].columns}"

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from engine.families.emitter import Emitter
 from engine.families.llama_config import LlamaConfig
 from engine.families.rotary_angles import rotary_frequencies, rotary_table
-from engine.families.run_state import AttentionState, Capacity, RunState, StepInputs
+from engine.families.run_state import AttentionState, Capacity, FeedForwardState, RunState, StepInputs
 from engine.weights.load import WeightLoader
 from kernels.activations import Activations
+from kernels.cpu import widest_tile
 from kernels.program import Program
 
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
@@ -30,7 +31,7 @@ def build_llama(
     config: LlamaConfig, weights: WeightLoader, capacity: Capacity, tier: int
 ) -> tuple[Program, RunState, Embed]:
     """Load the weights and build the program of one forward pass."""
-    state = allocate_state(config, capacity)
+    state = allocate_state(config, capacity, widest_tile(tier))
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
     angles = state.hold(_rotary_table(config, weights, capacity.context_length))
     for layer in range(config.layers):
@@ -53,24 +54,20 @@ def _emit_layer(emit: Emitter, config: LlamaConfig, name: str, angles: int) -> N
     emit.pack("attended", heads * dim)
     emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
     emit.norm(f"{name}.ffn_norm.weight", config.epsilon)
-    emit.matmul(f"{name}.ffn_gate.weight", "gate", config.ffn, barrier=False)
-    emit.matmul(f"{name}.ffn_up.weight", "up", config.ffn)
-    emit.silu(config.ffn)
-    emit.matmul(f"{name}.ffn_down.weight", None, config.hidden)
+    emit.feed_forward(f"{name}.ffn_gate.weight", f"{name}.ffn_up.weight", f"{name}.ffn_down.weight", config.ffn)
 
 
-def allocate_state(config: LlamaConfig, capacity: Capacity) -> RunState:
-    """Make the scratch of the family."""
+def allocate_state(config: LlamaConfig, capacity: Capacity, widest: int) -> RunState:
+    """Make the scratch of the family; `widest`: rows of the widest tile."""
     rows, query, kv = capacity.max_rows, config.heads * config.head_dim, config.kv_heads * config.head_dim
-    widest = max(config.hidden, query, config.ffn)
-    widths = {"query": query, "attended": query, "key": kv, "value": kv, "gate": config.ffn, "up": config.ffn}
-    widths["norm_scratch"] = config.hidden
+    widths = {"query": query, "attended": query, "key": kv, "value": kv, "norm_scratch": config.hidden}
     state = RunState(
         hidden=np.zeros((rows, config.hidden), np.float32),
         logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
-        packed=Activations.allocate(max(rows, capacity.max_logit_rows), widest),
+        packed=Activations.allocate(max(rows, capacity.max_logit_rows), max(config.hidden, query), widest),
         inputs=StepInputs.allocate(capacity),
         attention=AttentionState.allocate(capacity, config.group, config.kv_heads, config.head_dim),
+        feed_forward=FeedForwardState.allocate(capacity, config.ffn, widest),
     )
     for name, width in widths.items():
         state.buffers[name] = np.zeros((max(rows, capacity.threads), width), np.float32)

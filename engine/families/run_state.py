@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kernels.activations import Activations
 from kernels.attention import PART, scratch_floats
 from kernels.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.gated_matmul import MAX_UNIT_GROUPS, rows_at_once
 from kernels.kv_cache import F16, STEP, KvType
 from kernels.memory import zeroed
 
@@ -80,6 +81,27 @@ class AttentionState:
 
 
 @dataclass(slots=True, kw_only=True)
+class FeedForwardState:
+    """What feed-forward layers keep between gate, up and down; one for all layers."""
+
+    packed: Activations  # the input of down
+    scratch: NDArray[np.float32]  # as GATED describes
+    counters: NDArray[np.int64]
+    rows_at_once: int
+
+    @classmethod
+    def allocate(cls, capacity: Capacity, columns: int, widest: int) -> "FeedForwardState":
+        """Make room for layers of up to `columns` columns; pages that no step touches cost no memory."""
+        rows, unit = rows_at_once(widest), MAX_UNIT_GROUPS * 16
+        return cls(
+            packed=Activations.allocate(capacity.max_rows, columns, widest),
+            scratch=zeroed((max(columns + unit, capacity.threads * unit) * 2 * rows,), np.float32),
+            counters=np.zeros(-(-columns // 16), np.int64),
+            rows_at_once=rows,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class RunState:
     """Activations of one step, and the keys and values of all sequences."""
 
@@ -88,6 +110,7 @@ class RunState:
     packed: Activations
     inputs: StepInputs
     attention: AttentionState
+    feed_forward: FeedForwardState
     buffers: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # [max_rows, width] each
     caches: list[tuple[NDArray[np.uint8], NDArray[np.uint8]]] = field(default_factory=list)  # keys, values a layer
     keep: list[object] = field(default_factory=list)  # what addresses in the program point to

@@ -142,10 +142,10 @@ class WeightLoader:
         return look_up
 
     def _check_columns(self, name: str, kind: WeightType, columns: int) -> None:
-        if not kind.check(columns):
+        if columns % kind.granule:
             raise UnsupportedModelError(
                 f"{self._file.path}: {name} has {columns} columns, which {kind.name} kernels cannot take;"
-                " use a model whose widths are multiples of 32."
+                f" use a model whose widths are multiples of {kind.granule}."
             )
 
     def _kind(self, info: TensorInfo) -> WeightType:

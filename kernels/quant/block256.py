@@ -54,7 +54,7 @@ class Block256:
     has_minimum: bool
     table: tuple[int, ...] | None = None  # w by the stored number
     takes_floats = False
-    values = VALUES
+    values = granule = VALUES  # rows of a matrix are whole blocks
 
     @property
     def max_weight(self):
@@ -101,10 +101,6 @@ class Block256:
     def packed_bytes(self):
         """Bytes of a block of 16 rows in the x16 layout."""
         return self.values_at + VALUES // UNIT * unit_bytes(self.bits)
-
-    def check(self, columns: int) -> bool:
-        """Tell whether rows of this length can be packed."""
-        return columns % VALUES == 0
 
     def pack_blocks(self, unpacked):
         """Lay out x16: see `Unpacked256` -> uint8 [groups, blocks, bytes]."""

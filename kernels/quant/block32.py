@@ -52,7 +52,7 @@ class Block32:
     table: tuple[int, ...] | None = None  # w by the stored number
     scale_format: str = "f16"  # or e8m0
     takes_floats = False
-    values = VALUES
+    values = granule = VALUES  # rows of a matrix are whole blocks
 
     @property
     def max_weight(self):
@@ -73,10 +73,6 @@ class Block32:
     def packed_bytes(self):
         """Bytes of a block of 16 rows in the x16 layout."""
         return self.values_at + unit_bytes(self.bits)
-
-    def check(self, columns: int) -> bool:
-        """Tell whether rows of this length can be packed."""
-        return columns % VALUES == 0
 
     def pack_blocks(self, scales, minimums, weights):
         """Lay out x16: scales [rows, blocks], weights uint8 [rows, blocks, 32] -> uint8 [groups, blocks, bytes]."""

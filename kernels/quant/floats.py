@@ -25,15 +25,12 @@ class FloatType:
     number: int
     file_bytes: int  # of one value
     takes_floats = True
+    granule = ROWS  # rows of a matrix have a multiple of this many values
 
     @property
     def packed_bytes(self):
         """Bytes of one value of 16 rows."""
         return ROWS * self.file_bytes
-
-    def check(self, columns: int) -> bool:
-        """Tell whether rows of this length can be packed."""
-        return columns % ROWS == 0
 
     def pack(self, raw):
         """uint8 [rows, columns * file_bytes] -> uint8 [groups, columns, 16 * file_bytes]."""

@@ -36,10 +36,33 @@ HALVES = {
     "ffn_up": "Q4_0",
     "ffn_down": "BF16",
 }
+K_QUANTS = {
+    "token_embd": "Q6_K",
+    "attn_q": "Q2_K",
+    "attn_k": "Q3_K",
+    "attn_v": "Q6_K",
+    "attn_output": "Q5_K",
+    "ffn_gate": "Q4_K",
+    "ffn_up": "Q3_K",
+    "ffn_down": "Q5_K",
+}
+TABLES = {
+    "token_embd": "IQ4_NL",
+    "attn_q": "MXFP4",
+    "attn_k": "IQ4_XS",
+    "attn_v": "IQ4_NL",
+    "attn_output": "IQ4_XS",
+    "ffn_gate": "MXFP4",
+    "ffn_up": "IQ4_NL",
+    "ffn_down": "IQ4_XS",
+}
+WIDE = {"hidden": 256, "heads": 4, "kv_heads": 2, "ffn": 512}
 TINY = {
     "a group of 3": {"hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "types": EVERY_TYPE, "vocab": 277},
     "a group of 1": {"hidden": 64, "heads": 4, "kv_heads": 4, "types": HALVES, "tied": False, "rope_freqs": True},
     "a group of 2": {"hidden": 64, "heads": 4, "kv_heads": 2, "types": "Q4_1", "vocab": 301},
+    "k-quants": {**WIDE, "types": K_QUANTS},
+    "values by table": {**WIDE, "types": TABLES},
 }
 MODELS = (*TINY, "llama_gqa", "llama3_rope")
 

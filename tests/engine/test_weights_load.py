@@ -155,5 +155,5 @@ def test_a_type_without_kernels_is_named_with_those_that_have_some(file: GgufFil
 
 def test_rows_of_an_odd_length_are_refused(file: GgufFile) -> None:
     for take in (loader(file).matrix, loader(file).embedding):
-        with pytest.raises(UnsupportedModelError, match="narrow has 24 columns, which F16 kernels cannot take"):
+        with pytest.raises(UnsupportedModelError, match=r"narrow has 24 columns, .* F16 .* multiples of 16\."):
             take("narrow", 21, 24)

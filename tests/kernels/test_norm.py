@@ -13,8 +13,10 @@ from tests.kernels.ops import Float32, packed, run_program, same_bits, unpacked_
 EPSILON = 1e-5
 
 
-def norm(x: Float32, weight: Float32, *, gather: list[int] | None = None, threads: int = 1) -> Activations:
-    """Run the op; returns the packed result."""
+def norm(
+    x: Float32, weight: Float32, *, gather: list[int] | None = None, threads: int = 1, plain: Float32 | None = None
+) -> Activations:
+    """Run the op; returns the packed result, and writes plain rows to `plain`."""
     taken = np.array(gather if gather is not None else range(len(x)))
     rows, scratch = np.array([len(taken)]), np.zeros((threads, x.shape[1]), np.float32)
     buffers, program = Activations.allocate(len(taken), x.shape[1]), Program()
@@ -28,6 +30,7 @@ def norm(x: Float32, weight: Float32, *, gather: list[int] | None = None, thread
         columns=x.shape[1],
         rows=rows.ctypes.data,
         scratch=scratch.ctypes.data,
+        output=0 if plain is None else plain.ctypes.data,
         packed=buffers.address,
         forms=BLOCK32 | FLOATS,
     )
@@ -68,6 +71,15 @@ def test_gathered_rows_are_the_rows_named() -> None:
     x, weight = inputs(9, 64)
     every, gather = unpacked_floats(norm(x, weight), 9, 64), [8, 0, 3]
     assert same_bits(unpacked_floats(norm(x, weight, gather=gather), 3, 64), every[gather])
+
+
+@pytest.mark.parametrize("gather", [None, [8, 0, 3]])
+def test_plain_rows_are_the_packed_ones(gather: list[int] | None) -> None:
+    x, weight = inputs(9, 64)
+    plain = np.full((3 if gather else 9, 64), np.nan, np.float32)
+    buffers, without = norm(x, weight, gather=gather, threads=2, plain=plain), norm(x, weight, gather=gather)
+    assert same_bits(plain, unpacked_floats(buffers, *plain.shape))
+    assert all(np.array_equal(buffers.buffers[name], without.buffers[name]) for name in buffers.buffers)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

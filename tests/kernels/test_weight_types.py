@@ -130,11 +130,11 @@ def test_packed_floats_stand_by_column(name: str, outputs: int) -> None:
     assert not values[outputs:].any()
 
 
-@pytest.mark.parametrize("name", WEIGHT_TYPES)
-def test_the_type_knows_which_row_lengths_it_can_take(name: str) -> None:
-    kind = WEIGHT_TYPES[name]
-    step = 16 if isinstance(kind, FloatType) else kind.values
-    assert [columns for columns in range(16, 520, 8) if kind.check(columns)] == list(range(step, 520, step))
+def test_rows_are_whole_blocks_and_float_ones_whole_vectors() -> None:
+    by_granule = {granule: [n for n, kind in WEIGHT_TYPES.items() if kind.granule == granule] for granule in (16, 32)}
+    assert by_granule[16] == ["F32", "F16", "BF16"]
+    assert by_granule[32] == ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"]
+    assert all(kind.granule == 256 for name, kind in WEIGHT_TYPES.items() if name.endswith(("_K", "_XS")))
 
 
 def test_the_numbers_that_kernels_are_specialised_on_are_all_different() -> None:
