@@ -79,6 +79,14 @@ def constant(llvm_vector, number):
     return ir.Constant(llvm_vector, [number] * llvm_vector.count)
 
 
+def prefetch(builder, address, count):
+    """Ask for `count` cache lines from an address on; it may lie beyond what is mapped."""
+    level = [I32(0), I32(3), I32(1)]  # for reading, into the nearest cache, data
+    for line in range(count):
+        place = builder.inttoptr(builder.add(address, I64(64 * line)), ir.PointerType())
+        call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *level])
+
+
 def stack_array(builder, llvm_type):
     """Room on the stack, not initialized; cgutils.alloca_once would store zeros, which LLVM takes apart one by one."""
     with builder.goto_entry_block():

@@ -26,9 +26,18 @@ from numba.core import cgutils
 from numba.core.extending import intrinsic
 
 from kernels.dot import DOTS_BY_TIER
-from kernels.quant.blocks import by_groups, emit_planes, load_f16, passes_of, separate_passes, side_by_side
+from kernels.quant.blocks import (
+    PREFETCH_BYTES,
+    PREFETCH_LANES,
+    by_groups,
+    emit_planes,
+    load_f16,
+    passes_of,
+    separate_passes,
+    side_by_side,
+)
 from kernels.quant.quads import QUADS, ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I8, I64, constant, fused_multiply_add, load
+from kernels.simd import I8, I64, constant, fused_multiply_add, load, prefetch
 
 VALUES = 256
 # Rows of the activations' side data, 4 bytes a lane each: the scales of the two planes, the kind, then for each plane
@@ -198,6 +207,10 @@ class Block256Emitter:
 
         totals, minimums = slots(), slots()
         with cgutils.for_range(builder, I64(self.type.pairs), intp=I64) as loop:
+            if lanes.width <= PREFETCH_LANES and not is_low:
+                lines = -(-self.type.packed_bytes // 64 // self.type.pairs)
+                ahead = builder.add(self.block, builder.mul(loop.index, I64(64 * lines)))
+                prefetch(builder, builder.add(ahead, I64(PREFETCH_BYTES)), lines)
             for part in parts:
                 self._add_pair_sums(loop.index, part, lanes, is_low, totals[part], minimums[part])
             self._add_dots(loop.index, parts, lanes, totals)

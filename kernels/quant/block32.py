@@ -22,6 +22,8 @@ from numba.core.extending import intrinsic
 from kernels.dot import DOTS_BY_TIER
 from kernels.quant.blocks import (
     LOW_PLANE_FACTOR,
+    PREFETCH_BYTES,
+    PREFETCH_LANES,
     by_groups,
     emit_planes,
     load_e8m0,
@@ -31,7 +33,7 @@ from kernels.quant.blocks import (
     side_by_side,
 )
 from kernels.quant.quads import ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I32, I64, constant, fused_multiply_add, load, splat
+from kernels.simd import I32, I64, constant, fused_multiply_add, load, prefetch, splat
 
 VALUES = UNIT
 # Bytes a lane of the activations' side data, by row: f32 scale, f32 scale * sum, i32 sum, i32 kind (activations.py).
@@ -127,6 +129,9 @@ class Block32Emitter:
     def add_plane(self, accumulators, lanes, is_low):
         """Add one plane of activations; see emit_planes."""
         result = list(accumulators)
+        if lanes.width <= PREFETCH_LANES and not is_low:
+            ahead = self.builder.add(self.block, I64(PREFETCH_BYTES))
+            prefetch(self.builder, ahead, -(-self.type.packed_bytes // 64))
         for index, parts in enumerate(passes_of(lanes.count, ROWS // self.rows)):
             if index:
                 separate_passes(self.builder)

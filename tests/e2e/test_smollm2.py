@@ -109,7 +109,7 @@ def test_logits_agree_with_llama_cpp() -> None:
     with GgufFile.open(cached_models()[NAME]) as file:
         tokens = list(range(100, 100 + len(theirs)))
         ours = score_tokens(file, tokens).astype(np.float64)
-        exact = score_tokens(file, tokens, activations="f32").astype(np.float64)
+        exact = score_tokens(file, tokens, activations="f32", kv_type="f32").astype(np.float64)
     assert (ours.argmax(axis=1) == theirs.argmax(axis=1)).mean() >= 0.9
     assert divergence(exact, ours).mean() < 0.5 * divergence(exact, theirs).mean()
     assert divergence(theirs, ours).mean() < 0.01
