@@ -60,7 +60,7 @@ def passes_of(count, parts):
 
 
 def separate_passes(builder):
-    """Else LLVM keeps every broadcast activation of the first pass for the second, on the stack."""
+    """Else LLVM keeps what the first pass has loaded and unpacked for the second, on the stack."""
     builder.fence("seq_cst", targetscope="singlethread")
 
 
@@ -76,6 +76,7 @@ def emit_planes(builder, accumulators, quads, fine, side, kind_row, width, add_p
     vector, parts = result[0].type, len(result) // width
     stored = [cgutils.alloca_once_value(builder, value) for value in result]
     with builder.if_then(builder.icmp_signed("!=", any_fine, I32(0)), likely=False):
+        separate_passes(builder)
         lanes_type = ir.ArrayType(ir.ArrayType(vector, width), parts)
         shelf = stack_array(builder, lanes_type)
         places = [(part, lane) for part in range(parts) for lane in range(width)]
