@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.activations import FINE_SHARE, FINE_SHARE256
+from kernels.activations import FINE_SHARE
 from kernels.kv_cache import BLOCK_TOKENS, CHUNK, F16, SCALED, KvType
 from kernels.quant.block32 import VALUES, Block32
 from kernels.quant.block256 import VALUES as VALUES256
@@ -65,9 +65,8 @@ def quantize_activations(x: Float32, block: int = VALUES) -> Quantized:
     """Quantize float32 [rows, columns] by blocks of 32 or 256 values."""
     blocks = x.reshape(len(x), -1, block)
     largest = np.abs(blocks).max(axis=2)
-    share = FINE_SHARE if block == VALUES else FINE_SHARE256
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        fine = largest * largest > share * _energy(blocks)
+        fine = largest * largest > FINE_SHARE * _energy(blocks)
         scales = largest / np.where(fine, np.float32(16256), np.float32(127))
         inverse = np.where(scales > np.finfo(np.float32).smallest_normal, np.float32(1) / scales, np.float32(0))
         values = np.rint(blocks * inverse[..., None]).astype(np.int32)

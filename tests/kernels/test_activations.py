@@ -126,18 +126,11 @@ def test_values_of_any_size_are_quantized_to_the_bits_of_the_slow_twin(exponent:
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.999, 1.001])
-def test_a_block_is_fine_where_one_value_holds_more_than_three_quarters_of_its_energy(factor: float) -> None:
-    x = np.zeros((1, 32), np.float32)
-    x[0, :13] = 1
-    x[0, 9] = np.float32(6 * factor)  # against 12 others of energy 1
-    assert check_packed(x).fine[0, 0] == (factor > 1)
-
-
-@pytest.mark.parametrize("factor", [1.0, 0.999, 1.001])
-def test_a_block_of_256_is_fine_where_one_value_holds_more_than_three_fifths_of_its_energy(factor: float) -> None:
+def test_a_block_is_fine_where_one_value_holds_more_than_three_fifths_of_its_energy(factor: float) -> None:
     x = np.zeros((1, 256), np.float32)
     x[0, :25] = 1
     x[0, 9] = np.float32(6 * factor)  # against 24 others of energy 1
+    assert check_packed(x[:, :32]).fine[0, 0] == (factor > 1)
     assert check_packed256(x).fine[0, 0] == (factor > 1)
 
 
