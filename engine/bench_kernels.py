@@ -17,9 +17,9 @@ from engine.errors import OctavoError
 from engine.families.loaded import choose_isa, choose_threads
 from engine.machine import available_memory, last_level_cache
 from kernels import gemv
-from kernels.activations import Activations, form_of
+from kernels.activations import Activations, form_of, widest_tile
 from kernels.bandwidth import ReadProbe
-from kernels.cpu import TIER_NUMBERS, widest_tile
+from kernels.cpu import TIER_NUMBERS
 from kernels.jit import address
 from kernels.memory import zeroed
 from kernels.norm import PACK, pack_kernel

@@ -27,6 +27,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import intrinsic
 
+from kernels.cpu import TIER_NUMBERS
 from kernels.jit import address, kernel, njit_inline
 from kernels.program import record_at
 from kernels.quant.block32 import SIDE_BYTES, VALUES
@@ -83,6 +84,11 @@ PACKED = np.dtype(
         ("itself", "u8"),  # the address of this record
     ]
 )
+
+
+def widest_tile(tier: int) -> int:
+    """Return how many rows a tier's widest tile takes."""
+    return MATRIX_TILE_WIDTH if tier == TIER_NUMBERS["amx"] else TILE_WIDTHS[0]
 
 
 def form_of(kind: WeightType) -> int:

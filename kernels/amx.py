@@ -1,13 +1,9 @@
-"""Int8 matrix tiles (Intel AMX): the instructions, and the permission that Linux wants to be asked for.
+"""Int8 matrix tiles (Intel AMX): the instructions. Linux wants to be asked for them first, see cpu.py.
 
 A tile product is C[token][row] += sum over k of A[token][k] * B[k][row] with C int32 [16][16], A int8 [16][K], and B in
 the x16 layout, [K / 4][16 rows][4]; K is 64 or 32. All tiles have fixed places in one configuration.
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, chapter 18 (Intel AMX).
 """
-
-import ctypes
-import functools
-import platform
 
 from llvmlite import ir
 from numba import types
@@ -23,15 +19,6 @@ TILE_BYTES = 1024
 _ROW_BYTES = 64
 # (register, rows, bytes a row)
 _SHAPES = ((0, 16, 64), (1, 16, 64), (A64, 16, 64), (A32, 16, 32), (B64, 16, 64), (B32, 8, 64))
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux x86-64, asm/prctl.h
-
-
-@functools.cache
-def permitted() -> bool:
-    """Ask Linux, once a process, for the use of tiles; False where the system does not know or allow them."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def configuration() -> bytes:

@@ -1,13 +1,12 @@
 """What this processor has: instruction sets as Octavo's tiers, and the cores that this process may use."""
 
+import ctypes
 import functools
 import os
 import platform
 from pathlib import Path
 
 import llvmlite.binding as llvm
-
-from kernels import amx
 
 # Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
 TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}
@@ -21,6 +20,8 @@ _NEEDS = {
     "generic": set[str](),
 }
 
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux x86-64, asm/prctl.h
+
 
 @functools.cache
 def features() -> frozenset[str]:
@@ -31,12 +32,15 @@ def features() -> frozenset[str]:
 def supported_tiers() -> tuple[str, ...]:
     """Return the tiers that run here, best first; `generic` always does."""
     there = [tier for tier, needs in _NEEDS.items() if needs <= features()]
-    return tuple(tier for tier in there if tier != "amx" or amx.permitted())
+    return tuple(tier for tier in there if tier != "amx" or _matrix_tiles_permitted())
 
 
-def widest_tile(tier: int) -> int:
-    """Return how many rows of activations a tier's widest tile takes."""
-    return amx.TOKENS if tier == TIER_NUMBERS["amx"] else 8
+@functools.cache
+def _matrix_tiles_permitted() -> bool:
+    """Ask Linux, once a process, for the use of matrix tiles; False where the system does not know or allow them."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def cpu_name() -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, tile_width
-from kernels.cpu import widest_tile
+from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, tile_width, widest_tile
 from kernels.jit import address, kernel, njit_inline
 from kernels.matrix_tiles import matrix_tile32, matrix_tile256
 from kernels.program import call_tile, claim_task, record_at

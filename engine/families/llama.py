@@ -20,8 +20,7 @@ from engine.families.llama_config import LlamaConfig
 from engine.families.rotary_angles import rotary_frequencies, rotary_table
 from engine.families.run_state import AttentionState, Capacity, FeedForwardState, RunState, StepInputs
 from engine.weights.load import WeightLoader
-from kernels.activations import Activations
-from kernels.cpu import widest_tile
+from kernels.activations import Activations, widest_tile
 from kernels.program import Program
 
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]

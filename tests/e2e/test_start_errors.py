@@ -73,8 +73,8 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
 
 def test_a_type_that_waits_for_a_later_version(tmp_path: Path) -> None:
     path = write_tiny_llama(tmp_path / "tiny.gguf", hidden=256, ffn=256)
-    with_first_type(path, gguf.GGMLQuantizationType.Q4_K)
-    assert "Q4_K" in error_line(str(path))
+    with_first_type(path, gguf.GGMLQuantizationType.IQ3_S)
+    assert "IQ3_S" in error_line(str(path))
 
 
 def test_a_port_in_use(model: Path) -> None:

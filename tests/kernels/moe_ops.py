@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import moe
-from kernels.activations import Activations, form_of
-from kernels.cpu import TIER_NUMBERS, widest_tile
+from kernels.activations import Activations, form_of, widest_tile
+from kernels.cpu import TIER_NUMBERS
 from kernels.gemv import tile_functions
 from kernels.jit import address
 from kernels.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel

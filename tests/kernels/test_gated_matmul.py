@@ -5,8 +5,8 @@ import pytest
 
 from kernels import gemv, reference
 from kernels.activation import GELU, SILU
-from kernels.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of
-from kernels.cpu import TIER_NUMBERS, widest_tile
+from kernels.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of, widest_tile
+from kernels.cpu import TIER_NUMBERS
 from kernels.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
 from kernels.jit import address
 from kernels.program import Program
