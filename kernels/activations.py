@@ -65,7 +65,7 @@ BLOCK32, BLOCK256, FLOATS = 1, 2, 4
 
 
 # A block is fine where max|x|**2 is above this share of its sum of squares: some blocks in a hundred of real models.
-# On SmolLM2 the divergence from f32 is a quarter of what it is without fine blocks, in blocks of 32 and of 256.
+# On SmolLM2 the divergence from f32 is about a third of what it is without fine blocks, for both lengths.
 FINE_SHARE = np.float32(0.6)
 _SMALLEST_NORMAL = np.float32(1.1754944e-38)
 
