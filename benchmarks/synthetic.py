@@ -102,6 +102,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
     fillers = [f"<filler_{index}>" for index in range(vocabulary - len(letters) - 1)]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
+    fillers[0] = "ab"  # what the one merge makes
     writer.add_token_list([*letters, *fillers, "<|end|>"])
     writer.add_token_types([int(gguf.TokenType.NORMAL)] * (vocabulary - 1) + [int(gguf.TokenType.CONTROL)])
     writer.add_token_merges(["a b"])
