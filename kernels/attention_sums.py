@@ -12,6 +12,7 @@ Blocks of a sequence lie anywhere, so that the processor cannot guess where the 
 its lines while they read this one (measured on Zen 3: 14 instead of 7 GB/s a core from memory).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ _CHUNKS_AT_ONCE = {8: (4, 2, 1, 1, 1, 1), 16: (4, 4, 4, 4)}
 
 
 @dataclass
-class _Sums:
+class _Sums(ABC):
     """Emits the sums of all lanes over a range of chunks; what is Any is an LLVM value, a step is in bytes."""
 
     builder: Any
@@ -55,8 +56,9 @@ class _Sums:
         """Numbers of a vector."""
         return 16 if self.tier in _WIDE else 8
 
+    @abstractmethod
     def _scales(self, i, chunk, start):
-        raise NotImplementedError
+        """The scales of q8_0 at row i: numbers that multiply what is loaded."""
 
     def emit(self, lanes, first_chunk, end_chunk):
         """Emit the loop over full sets of lanes, and code for each number of lanes that may be left."""
