@@ -159,7 +159,7 @@ def _segment_end(program, first):
 
 @njit_inline
 def _enter(word, phase):
-    """Go into an open segment; False where it is closed already: the others have done its tasks."""
+    """Go into an open segment; False where it is closing or closed: the others have done its tasks."""
     if atomic_add(word, 1) >> _PHASE_SHIFT == phase:
         return True
     atomic_add(word, -1)
@@ -167,9 +167,12 @@ def _enter(word, phase):
 
 
 @njit_inline
-def _leave(program, first, end, word, phase):
-    """Go out of a segment whose tasks are all taken, and close it once nobody is inside."""
-    atomic_add(word, -1)
+def _pass(program, first, end, word, phase):
+    """Return once a segment is closed; whoever finds that its tasks are done and nobody is inside closes it.
+
+    Those who could not enter wait for that too: who is ahead of a closing segment could meet it again in the next run,
+    before it is open, and take it for closed.
+    """
     spins = 0
     while atomic_load(word) >> _PHASE_SHIFT <= phase + 1:
         if atomic_replace(word, phase << _PHASE_SHIFT, (phase + 1) << _PHASE_SHIFT):
@@ -199,7 +202,8 @@ def run_ops(program, count, phase, thread, threads):
             for i in range(first, end + 1):
                 op = program + np.uintp(i * OP_BYTES)
                 _call_kernel(_load_address(op), op, thread, threads)
-            _leave(program, first, end, word, phase)
+            atomic_add(word, -1)
+        _pass(program, first, end, word, phase)
         first = end + 1
 
 
@@ -218,7 +222,8 @@ def run_ops_timed(program, count, phase, threads, times):
                 worked = monotonic_ns()
                 times[i, 0] += worked - now
                 now = worked
-            _leave(program, first, end, word, phase)
+            atomic_add(word, -1)
+        _pass(program, first, end, word, phase)
         waited = monotonic_ns()
         times[end, 1] += waited - now
         now = waited

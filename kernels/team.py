@@ -87,6 +87,8 @@ def _choose_program(team, program, count):
         sched_yield()
     record.program = program
     record.count = count
+    # A worker that comes late, for a run of the program before, must find all segments of this one closed.
+    atomic_store(first_phase(program) - 2, team + np.uintp(_PHASE_AT))
     atomic_add(present, -_LOCKED)
 
 

@@ -13,7 +13,7 @@ from kernels.atomics import atomic_add
 from kernels.jit import address, kernel, njit_kernel
 from kernels.program import OP_BYTES, Program, claim_task, first_phase, op_record, record_at, run_ops
 from kernels.simd import load_i64
-from kernels.team import Team
+from kernels.team import Team, _choose_program
 from tests.kernels.ops import a_team
 
 TASKS = 13
@@ -106,6 +106,60 @@ def test_a_thread_that_comes_when_all_is_done_changes_nothing() -> None:
             assert set(target) == {6 * run}
     come_late(place, count, phase_of(place))  # one that comes in time does all tasks alone
     assert set(target) == {24}
+
+
+def segment_word(program: Program) -> np.ndarray:
+    """The segment's word of a program of one op; see kernels/program.py."""
+    start = program.address - program._array.ctypes.data
+    return program._array[start + 200 : start + 208].view(np.int64)
+
+
+def test_who_finds_a_segment_closing_waits_until_it_is_closed() -> None:
+    source, target, program = np.ones(TASKS, np.int64), np.zeros(TASKS, np.int64), Program()
+    adding(source, target, program)
+    word = segment_word(program.finish())
+    word[0] = 1 << 20  # as a thread leaves it that loses its core between the two steps of closing
+    late = threading.Thread(
+        target=come_late, args=(np.uintp(program.address), np.int64(1), np.int64(0)), name="late", daemon=True
+    )
+    late.start()
+    late.join(0.2)
+    assert late.is_alive(), "it went on to a run in which the segment is not open yet"
+    word[0] = 2 << 20
+    late.join(20)
+    assert not late.is_alive() and set(target) == {0}
+
+
+def test_a_program_that_was_just_chosen_is_closed_to_late_workers() -> None:
+    source, totals = np.ones(TASKS, np.int64), [np.zeros(TASKS, np.int64) for _ in range(2)]
+    programs = [Program(), Program()]
+    for program, total in zip(programs, totals, strict=True):
+        adding(source, total, program)
+        program.finish()
+    with a_team(1) as team:
+        team.run(programs[0])
+        _choose_program(team._address, np.uintp(programs[1].address), np.int64(1))
+        phase = np.int64(team._record["phase"][0])
+        come_late(np.uintp(programs[1].address), np.int64(1), phase)
+        assert set(totals[1]) == {0}
+        team.run(programs[1])
+    assert set(totals[0]) == {1} and set(totals[1]) == {1}
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_no_segment_is_ever_lost_among_more_threads_than_cores(threads: int) -> None:
+    source, targets = np.ones(TASKS, np.int64), [np.zeros(TASKS, np.int64) for _ in range(20)]
+    program = Program()
+    for target in targets:
+        adding(source, target, program)
+    program.finish()
+    with a_team(threads) as team:
+        deadline, step = time.monotonic() + 2, 0
+        while time.monotonic() < deadline:
+            for _ in range(100):
+                team.run(program)
+            step += 100
+            assert all(set(target) == {step} for target in targets)
 
 
 def state_of(thread: threading.Thread) -> str:
