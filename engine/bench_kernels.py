@@ -33,8 +33,6 @@ from kernels.team import Team
 from kernels.tiles import MATMUL
 
 _LEAST_BYTES = 256 << 20
-# What the emitter gives a task; see engine/families/emitter.py.
-_TASK_BYTES = 32 << 10
 Line = dict[str, object]
 
 
@@ -125,7 +123,7 @@ class _Work:
                 address(gemv.matmul_kernel()),
                 weights=copy.ctypes.data,
                 groups=groups,
-                groups_per_task=max(1, _TASK_BYTES // (blocks * packed_bytes)),
+                **gemv.cut_tasks(groups, blocks * packed_bytes, team.threads),
                 blocks=blocks,
                 columns=matrix.columns,
                 rows=self._rows.ctypes.data,

@@ -1,7 +1,10 @@
 """Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, in tiles.
 
 W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Bytes moved a step: the
-packed weights once, plus the activations once for every task of `groups_per_task` groups.
+packed weights once, plus the activations once for every task.
+
+A thread that begins a task begins a new stream of memory, and waits for its first lines: so three quarters of a matrix
+go in large tasks, and the rest in small ones, for the threads to end at the same time.
 """
 
 import functools
@@ -42,6 +45,38 @@ def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
     return {"tile16": 0, **compiled}
 
 
+# Packed weight bytes of a task. Large ones stay in a core's second-level cache over all rows.
+SMALL_TASK_BYTES = 32 << 10
+LARGE_TASK_BYTES = 256 << 10
+_LARGE_TASKS_PER_THREAD = 4  # at least
+
+
+def large_task_bytes(total_bytes: int, threads: int) -> int:
+    """Return the bytes of a task of a thread's even share of `total_bytes`, within the bounds of a task."""
+    share = total_bytes // (threads * _LARGE_TASKS_PER_THREAD)
+    return min(max(share, SMALL_TASK_BYTES), LARGE_TASK_BYTES)
+
+
+def cut_tasks(groups: int, group_bytes: int, threads: int) -> dict[str, int]:
+    """Deal the groups of a matrix out into tasks: the op record's fields."""
+    large = max(1, large_task_bytes(groups * group_bytes, threads) // group_bytes)
+    return {
+        "large_tasks": groups * 3 // 4 // large,
+        "large_groups": large,
+        "groups_per_task": max(1, SMALL_TASK_BYTES // group_bytes),
+    }
+
+
+@njit_inline
+def _groups_of(task, matmul):
+    """The first group of a task and the one after its last."""
+    after_large = task - matmul.large_tasks
+    if after_large < 0:
+        return task * matmul.large_groups, (task + 1) * matmul.large_groups
+    first = matmul.large_tasks * matmul.large_groups + after_large * matmul.groups_per_task
+    return first, min(first + matmul.groups_per_task, matmul.groups)
+
+
 @njit_inline
 def run_tiles(op, matmul, first, last, row, rows):
     """Compute groups first..last-1 for the rows row..rows-1, tile by tile."""
@@ -70,9 +105,9 @@ def matmul_kernel() -> Any:
         matmul = record_at(op, MATMUL)
         rows = load_i64(np.uintp(matmul.rows))
         while True:
-            first = claim_task(op) * matmul.groups_per_task
+            first, end = _groups_of(claim_task(op), matmul)
             if first >= matmul.groups:
                 return
-            run_tiles(op, matmul, first, min(first + matmul.groups_per_task, matmul.groups), np.int64(0), rows)
+            run_tiles(op, matmul, first, end, np.int64(0), rows)
 
     return kernel(matmul_op)

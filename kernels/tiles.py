@@ -25,7 +25,9 @@ from kernels.simd import I64, load, load_i64, store
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
     groups="i8",  # of 16 outputs
-    groups_per_task="i8",
+    large_tasks="i8",  # tasks that come first, of `large_groups` groups
+    large_groups="i8",
+    groups_per_task="i8",  # of those that follow
     blocks="i8",  # along k
     columns="i8",  # k
     rows="u8",  # address of the step's row count, int64

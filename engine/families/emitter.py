@@ -17,9 +17,6 @@ from kernels.program import Program
 from kernels.quant.quads import ROWS
 from kernels.tiles import MATMUL
 
-# Packed weight bytes of one task: small enough to share a step evenly, and to stay in a core's cache over all rows.
-_TASK_BYTES = 32 << 10
-
 
 class Emitter:
     """Appends ops to a program, over the buffers of one RunState.
@@ -139,7 +136,7 @@ class Emitter:
             address(gemv.matmul_kernel()),
             name,
             barrier=barrier,
-            groups_per_task=max(1, _TASK_BYTES // _group_bytes(matrix)),
+            **gemv.cut_tasks(len(matrix.packed), _group_bytes(matrix), self._capacity.threads),
             rows=self._rows,
             output=target.ctypes.data,
             add=int(add),
@@ -150,7 +147,8 @@ class Emitter:
         """Emit the op of gate and up, which packs the input of down."""
         state, threads = self._state.feed_forward, self._capacity.threads
         group_bytes = max(_group_bytes(gate), _group_bytes(up))
-        unit, part = cut_units(down.kind.granule // ROWS, group_bytes, _TASK_BYTES)
+        task_bytes = gemv.large_task_bytes(2 * len(gate.packed) * group_bytes, threads)
+        unit, part = cut_units(down.kind.granule // ROWS, group_bytes, task_bytes)
         gate_fields, up_fields = (self._matmul_fields(matrix, unit * ROWS) for matrix in (gate, up))
         self._emit_packing(
             GATED,

@@ -109,6 +109,8 @@ class Layer:
                 barrier=barrier,
                 weights=weights.ctypes.data,
                 groups=weights.shape[1],
+                large_tasks=0,
+                large_groups=0,
                 groups_per_task=groups_per_task,
                 blocks=weights.shape[2],
                 columns=columns,

@@ -81,10 +81,11 @@ def matmul(
     threads: int = 1,
     added_to: Float32 | None = None,
     groups_per_task: int = 1,
+    large_tasks: int = 0,
 ) -> Float32:
     """x times the matrix `raw`, [rows, outputs], added to `added_to` where that is given."""
     return matmul_by(gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier]), name, raw, x, threads=threads,
-                     added_to=added_to, groups_per_task=groups_per_task)  # fmt: skip
+                     added_to=added_to, groups_per_task=groups_per_task, large_tasks=large_tasks)  # fmt: skip
 
 
 def wide(name: str, blocks: int) -> int:
@@ -102,6 +103,7 @@ def matmul_by(
     threads: int = 1,
     added_to: Float32 | None = None,
     groups_per_task: int = 1,
+    large_tasks: int = 0,
     widest: int = 8,
 ) -> Float32:
     """Like `matmul`, with the tile functions at the given addresses."""
@@ -116,6 +118,8 @@ def matmul_by(
         address(gemv.matmul_kernel()),
         weights=weights.ctypes.data,
         groups=groups,
+        large_tasks=large_tasks,
+        large_groups=3,
         groups_per_task=groups_per_task,
         blocks=blocks,
         columns=x.shape[1],

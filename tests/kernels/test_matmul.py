@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels import reference
+from kernels import gemv, reference
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.ops import TIERS, hard_matrix, hard_rows, matmul, random_matrix, same_bits, wide
 
@@ -90,7 +90,26 @@ def test_the_residual_is_added_once(name: str, tier: str) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("groups_per_task", [1, 2, 100])
-def test_threads_and_the_size_of_their_tasks_change_nothing(threads: int, groups_per_task: int) -> None:
+@pytest.mark.parametrize("large_tasks", [0, 1, 3])
+def test_threads_and_the_size_of_their_tasks_change_nothing(
+    threads: int, groups_per_task: int, large_tasks: int
+) -> None:
     raw, x = random_matrix("Q4_1", 130, 96), random_rows(11, 96)
-    result = matmul("Q4_1", raw, x, "generic", threads=threads, groups_per_task=groups_per_task)
+    result = matmul(
+        "Q4_1", raw, x, "generic", threads=threads, groups_per_task=groups_per_task, large_tasks=large_tasks
+    )
     assert same_bits(result, reference.matmul_in_order(WEIGHT_TYPES["Q4_1"], raw, x))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16, 64])
+@pytest.mark.parametrize("group_bytes", [100, 18_000, 300_000])
+@pytest.mark.parametrize("groups", [1, 3, 32, 128, 2000])
+def test_large_tasks_come_first_and_leave_a_quarter_for_small_ones(groups: int, group_bytes: int, threads: int) -> None:
+    cut = gemv.cut_tasks(groups, group_bytes, threads)
+    large = cut["large_tasks"] * cut["large_groups"]
+    assert large <= groups * 3 / 4
+    assert cut["groups_per_task"] == 1 or cut["groups_per_task"] * group_bytes <= gemv.SMALL_TASK_BYTES
+    if cut["large_groups"] > 1:
+        assert cut["large_groups"] * group_bytes <= gemv.LARGE_TASK_BYTES
+    if cut["large_tasks"] and cut["large_groups"] * group_bytes > gemv.SMALL_TASK_BYTES and group_bytes < 30_000:
+        assert groups / cut["large_groups"] >= 4 * threads, "no thread gets a task above a quarter of its share"
