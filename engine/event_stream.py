@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from engine.errors import OctavoError
-from engine.request import Event, FinishEvent, TextEvent
+from engine.request import Event, FinishEvent, TextEvent, Token
 
 
 class EventStream:
@@ -16,8 +16,7 @@ class EventStream:
 
     def __init__(self, request_abort: Callable[[], None]) -> None:
         self._request_abort = request_abort
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
+        self._tokens: list[Token] = []
         self._end: FinishEvent | OctavoError | None = None
         self._closed = False
         self._arrived = asyncio.Event()  # set while __anext__ need not wait
@@ -27,8 +26,7 @@ class EventStream:
         if self._closed:
             return
         if isinstance(item, TextEvent):
-            self._texts.append(item.text)
-            self._token_ids += item.token_ids
+            self._tokens += item.tokens
         else:
             self._end = item
         self._arrived.set()
@@ -40,7 +38,7 @@ class EventStream:
         if self._end is None:
             self._request_abort()
         self._close()
-        self._token_ids = []
+        self._tokens = []
 
     async def aclose(self) -> None:
         self.abort()
@@ -50,7 +48,7 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         await self._arrived.wait()
-        if self._token_ids:
+        if self._tokens:
             return self._take_text()
         end = self._end
         self._close()
@@ -69,8 +67,8 @@ class EventStream:
         self.abort()
 
     def _take_text(self) -> TextEvent:
-        event = TextEvent(text="".join(self._texts), token_ids=tuple(self._token_ids))
-        self._texts, self._token_ids = [], []
+        event = TextEvent(tuple(self._tokens))
+        self._tokens = []
         if self._end is None:
             self._arrived.clear()
         return event

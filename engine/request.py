@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.constraint import Constraint
+
 
 class FinishReason(StrEnum):
     """Why a request ended; the values are those of the OpenAI API, and ABORT never leaves the server."""
@@ -14,13 +16,33 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one token is drawn from the logits. Range checks belong to the protocol types."""
+    """How one token is drawn from the logits. Range checks belong to the protocol types.
+
+    The order: penalties over generated tokens (repetition over the prompt's too), then logit_bias, then bans and the
+    constraint's mask, then temperature, top_k, min_p, top_p.
+    """
 
     temperature: float = 1.0  # 0 is greedy: the largest logit, ties to the lowest token id
     top_k: int = 0  # 0 is off
     top_p: float = 1.0  # 1 is off
     min_p: float = 0.0  # 0 is off
     seed: int | None = None  # any int64; None draws one at random
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0  # 1 is off
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit); -100 bans
+    allowed_tokens: tuple[int, ...] | None = None  # None: all
+    banned_sequences: tuple[tuple[int, ...], ...] = ()  # bad words as tokens: the last is never drawn after the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """Where an answer's thinking begins and ends, as tokens. Thinking ends at its budget by force."""
+
+    inside: bool  # the prompt has opened it already
+    start_id: int | None  # the token that opens it; None where that is not one token
+    end_ids: tuple[int, ...]  # what closes it; more than one where that is not one token
+    budget: int | None = None  # tokens; None: no bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,27 +51,70 @@ class Request:
 
     id: str
     prompt: tuple[int, ...]  # token ids, at least one
+    choice: int = 0  # which of the answers to one prompt this is; each has a random stream of its own
     max_tokens: int | None = None  # None: up to the end of the context
+    min_tokens: int = 0  # before these, neither an end token nor a stop string ends the answer
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()  # the text is cut before the first match
+    stop_tokens: frozenset[int] = frozenset()
+    include_stop: bool = False  # the text keeps the stop string, or the stop token's text
     ignore_eos: bool = False
+    skip_special_tokens: bool = True  # else control tokens are written out as text
+    marks: frozenset[int] = frozenset()  # tokens that are handed out by themselves with their name as text (see Token)
+    logprobs: int | None = None  # how many alternatives of each token to report; None: no logprobs at all
+    prompt_logprobs: int | None = None  # the same for the prompt's tokens
+    constraint: Constraint | None = None  # what the answer's tokens must match
+    thinking: Thinking | None = None
+    max_seconds: float | None = None  # of wall time since submission; then the answer ends with LENGTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds spent by one request in each stage, measured by the engine's loop."""
+    """What one request took, measured by the engine's loop."""
 
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    mean_lanes: float = 1.0  # sequences that shared its decode steps, on average
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextEvent:
-    """Newly decoded text, cut so that no UTF-8 sequence and no possible stop string is split."""
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural logarithms of the full softmax of the model's own logits, before penalties and temperature."""
 
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest (token, logprob), descending, ties to the lower id
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token, and the text that became safe to send with it: no character, no possible stop is split.
+
+    A mark is one of Request.marks: its text is the token's name, and the text before it is complete.
+    """
+
+    id: int
     text: str
-    token_ids: tuple[int, ...]  # the tokens generated since the last event (their text may be held back)
+    is_mark: bool = False
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextEvent:
+    """The tokens since the last event; the last of them has text, is a mark, or ends the answer."""
+
+    tokens: tuple[Token, ...]
+
+    @property
+    def text(self) -> str:
+        """What these tokens say."""
+        return "".join(token.text for token in self.tokens)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(token.id for token in self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +125,9 @@ class FinishEvent:
     prompt_tokens: int
     completion_tokens: int
     timings: Timings
+    cached_tokens: int = 0  # of the prompt, taken from the cache
+    stop: str | int | None = None  # the stop string or stop token that ended it; "deadline" where the time did
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # of each prompt token where asked for; None of the first
 
 
 Event = TextEvent | FinishEvent

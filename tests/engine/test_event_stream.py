@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import EngineFaultError
 from engine.event_stream import EventStream
-from engine.request import FinishEvent, FinishReason, TextEvent, Timings
+from engine.request import FinishEvent, FinishReason, TextEvent, Timings, Token
 
 FINISH = FinishEvent(
     reason=FinishReason.STOP,
@@ -28,7 +28,7 @@ class Reader:
 
 
 def text(piece: str) -> TextEvent:
-    return TextEvent(text=piece, token_ids=(len(piece),))
+    return TextEvent((Token(len(piece), piece),))
 
 
 async def test_a_fast_reader_gets_each_event() -> None:
@@ -46,7 +46,7 @@ async def test_a_slow_reader_gets_joined_text_and_loses_nothing() -> None:
     stream = Reader().stream
     for event in (text("a"), text("bc"), FINISH):
         stream.deliver(event)
-    assert [event async for event in stream] == [TextEvent(text="abc", token_ids=(1, 2)), FINISH]
+    assert [event async for event in stream] == [TextEvent((Token(1, "a"), Token(2, "bc"))), FINISH]
 
 
 async def test_a_waiting_reader_wakes_for_an_event() -> None:

@@ -3,7 +3,7 @@
 from typing import cast
 
 from engine.outputs import RequestOutput
-from engine.request import FinishReason, TextEvent
+from engine.request import FinishReason, TextEvent, Token
 from engine.text.tokenizer import Tokenizer
 from tests.engine.scripted import END_ID, LetterTokenizer, a_request, letter_tokenizer, letters
 
@@ -50,8 +50,8 @@ def test_an_end_of_turn_is_not_text_whatever_its_piece_is() -> None:
     tokenizer = LetterTokenizer()
     tokenizer.end_ids = frozenset(letters("z"))
     output = RequestOutput(a_request(), cast(Tokenizer, tokenizer), max_new_tokens=9)
-    assert output.push(1) == TextEvent(text="a", token_ids=(1,))
-    assert output.push(26) == TextEvent(text="", token_ids=(26,))
+    assert output.push(1) == TextEvent((Token(1, "a"),))
+    assert output.push(26) == TextEvent((Token(26, ""),))
     assert output.finish_reason is FinishReason.STOP
 
 
@@ -105,6 +105,6 @@ def test_a_replacement_character_at_the_end_can_complete_a_stop_string() -> None
 
 def test_every_token_is_reported_once_even_without_text() -> None:
     events, _ = run((END_ID,))
-    assert events == [TextEvent(text="", token_ids=(END_ID,))]
+    assert events == [TextEvent((Token(END_ID, ""),))]
     events, _ = run((*EURO, 1, 27, END_ID), stop=("zz",))
     assert ids_of(events) == (*EURO, 1, 27, END_ID)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
-from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings
+from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token
 
 # A piece of text is one token; a float is a delay in seconds; an event is waited for; an error ends the stream.
 Step = str | float | asyncio.Event | Exception
@@ -95,7 +95,7 @@ async def _play(request: Request, steps: Sequence[Step], stream: ScriptedStream)
                 break
             case str():
                 tokens += 1
-                stream.put(TextEvent(text=step, token_ids=(tokens,)))
+                stream.put(TextEvent((Token(tokens, step),)))
             case float():
                 await asyncio.sleep(step)
             case asyncio.Event():
