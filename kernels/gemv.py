@@ -14,13 +14,12 @@ import numpy as np
 
 from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, tile_width, widest_tile
 from kernels.jit import address, kernel, njit_inline
-from kernels.matrix_tiles import matrix_tile32, matrix_tile256
+from kernels.matrix_tiles import matrix_tile
 from kernels.program import call_tile, claim_task, record_at
-from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WeightType
 from kernels.simd import load_i64
-from kernels.tiles import MATMUL, block32_tile, block256_tile, float_tile
+from kernels.tiles import MATMUL, block_tile, float_tile
 
 
 def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
@@ -28,10 +27,8 @@ def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
     if isinstance(kind, FloatType):
         return float_tile(kind.number, kind.packed_bytes, lanes, tier)
     if lanes == MATRIX_TILE_WIDTH:
-        make_matrix_tile = matrix_tile256 if isinstance(kind, Block256) else matrix_tile32
-        return make_matrix_tile(kind.number, kind.packed_bytes)
-    make_tile = block256_tile if isinstance(kind, Block256) else block32_tile
-    return make_tile(kind.number, kind.packed_bytes, lanes, tier)
+        return matrix_tile(kind)
+    return block_tile(kind, lanes, tier)
 
 
 def tile_widths(tier: int) -> tuple[int, ...]:

@@ -12,15 +12,13 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import intrinsic
 
-from kernels.activations import PACKED
 from kernels.amx import configure_tiles, release_tiles
 from kernels.jit import kernel, njit_inline
 from kernels.program import TILE_SIGNATURE, record_at
-from kernels.quant.block32 import SIDE_BYTES
-from kernels.quant.block256 import SIDE256_BYTES
-from kernels.quant.matrix_blocks import SCRATCH_BYTES, add_block32, add_block256, unpack_block32, unpack_block256
+from kernels.quant.matrix_blocks import SCRATCH_BYTES, add_block, unpack_block
+from kernels.quant.weight_types import BlockType
 from kernels.simd import I8, I64, load_f32x16, load_i64, splat_f32x16, stack_array, store_vector
-from kernels.tiles import MATMUL
+from kernels.tiles import MATMUL, plane_offsets
 
 _ROWS_AT_ONCE = 256
 _SUMS_BYTES = _ROWS_AT_ONCE * 64
@@ -56,13 +54,20 @@ def _store(sums, rows, output, stride, add):
         store_vector(load_f32x16(place) + value if add != 0 else value, place)
 
 
-@functools.cache
-def matrix_tile32(kind: int, packed_bytes: int) -> Any:
-    """Compile the tile function of a 32-value weight type: groups first..last-1, whole tiles from `row` on."""
+def matrix_tile(kind: BlockType) -> Any:
+    """Compile the tile function of a quantized type: groups first..last-1, whole tiles from `row` on."""
+    return _matrix_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *plane_offsets(kind))
 
+
+@functools.cache
+def _matrix_tile(
+    kind: int, values: int, packed_bytes: int, side_bytes: int, quads_at: int, fine_at: int, side_at: int
+) -> Any:
     def tile(op, first, last, row):
         matmul = record_at(op, MATMUL)
-        packed = record_at(np.uintp(matmul.packed), PACKED)
+        packed = np.uintp(matmul.packed)
+        quads, fine = load_i64(packed + np.uintp(quads_at)), load_i64(packed + np.uintp(fine_at))
+        side = load_i64(packed + np.uintp(side_at))
         blocks, columns, stride = matmul.blocks, matmul.columns, matmul.output_stride * 4
         end = row + (load_i64(np.uintp(matmul.rows)) - row) // 16 * 16
         scratch, sums = _stack(SCRATCH_BYTES), _stack(_SUMS_BYTES)
@@ -74,55 +79,16 @@ def matrix_tile32(kind: int, packed_bytes: int) -> Any:
                 _clear(sums, rows)
                 for block in range(blocks):
                     here = weights + np.uintp(block * packed_bytes)
-                    unpack_block32(here, scratch, kind)
+                    unpack_block(here, scratch, kind)
                     for tile_row in range(0, rows, 16):
-                        at = np.uintp((start + tile_row) * columns + block * 512)
-                        side = np.uintp(packed.side) + np.uintp(((start + tile_row) * blocks + block * 16) * SIDE_BYTES)
-                        add_block32(
+                        at = (start + tile_row) * columns + block * 16 * values
+                        add_block(
                             sums + np.uintp(tile_row * 64),
                             here,
                             scratch,
-                            np.uintp(packed.quads) + at,
-                            np.uintp(packed.fine) + at,
-                            side,
-                            kind,
-                        )
-                output = np.uintp(matmul.output) + np.uintp(start * stride + group * 64)
-                _store(sums, rows, output, stride, matmul.add)
-        release_tiles()
-
-    return kernel(tile, TILE_SIGNATURE)
-
-
-@functools.cache
-def matrix_tile256(kind: int, packed_bytes: int) -> Any:
-    """Compile the tile function of a 256-value weight type: groups first..last-1, whole tiles from `row` on."""
-
-    def tile(op, first, last, row):
-        matmul = record_at(op, MATMUL)
-        packed = record_at(np.uintp(matmul.packed), PACKED)
-        blocks, columns, stride = matmul.blocks, matmul.columns, matmul.output_stride * 4
-        end = row + (load_i64(np.uintp(matmul.rows)) - row) // 16 * 16
-        scratch, sums = _stack(SCRATCH_BYTES), _stack(_SUMS_BYTES)
-        configure_tiles()
-        for start in range(row, end, _ROWS_AT_ONCE):
-            rows = min(end - start, _ROWS_AT_ONCE)
-            for group in range(first, last):
-                weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
-                _clear(sums, rows)
-                for block in range(blocks):
-                    here = weights + np.uintp(block * packed_bytes)
-                    unpack_block256(here, scratch, kind)
-                    for tile_row in range(0, rows, 16):
-                        at = np.uintp((start + tile_row) * columns + block * 4096)
-                        tile_side = ((start + tile_row) * blocks + block * 16) * SIDE256_BYTES
-                        add_block256(
-                            sums + np.uintp(tile_row * 64),
-                            here,
-                            scratch,
-                            np.uintp(packed.quads256) + at,
-                            np.uintp(packed.fine256) + at,
-                            np.uintp(packed.side256) + np.uintp(tile_side),
+                            np.uintp(quads + at),
+                            np.uintp(fine + at),
+                            np.uintp(side + ((start + tile_row) * blocks + block * 16) * side_bytes),
                             kind,
                         )
                 output = np.uintp(matmul.output) + np.uintp(start * stride + group * 64)

@@ -16,10 +16,10 @@ from kernels.activations import MATRIX_TILE_WIDTH, PACKED
 from kernels.dot import DOTS_BY_TIER
 from kernels.jit import kernel
 from kernels.program import TILE_SIGNATURE, op_record, record_at
-from kernels.quant.block32 import SIDE_BYTES, accumulate_block32
-from kernels.quant.block256 import SIDE256_BYTES, accumulate_block256
+from kernels.quant.accumulate import accumulate_block
 from kernels.quant.blocks import accumulator_type
 from kernels.quant.floats import accumulate_value
+from kernels.quant.weight_types import BlockType
 from kernels.simd import I64, load, load_i64, store
 
 MATMUL = op_record(
@@ -75,59 +75,48 @@ def _store_accumulators(typingctx, accumulators, output, stride, add, lanes, tie
     return types.none(accumulators, types.uintp, types.int64, types.int64, lanes, tier), codegen
 
 
-@functools.cache
-def block32_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
-    """Compile the tile function of a 32-value weight type for tiles of `lanes` rows: groups first..last-1."""
+def plane_offsets(kind: BlockType) -> tuple[int, ...]:
+    """Return where the addresses of the activations that a type reads stand in a PACKED record: quads, fine, side."""
+    fields = PACKED.fields
+    assert fields is not None
+    return tuple(fields[name][1] for name in kind.planes)
 
+
+def block_tile(kind: BlockType, lanes: int, tier: int) -> Any:
+    """Compile the tile function of a quantized type for tiles of `lanes` rows: groups first..last-1."""
+    return _block_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *plane_offsets(kind), lanes, tier)
+
+
+@functools.cache
+def _block_tile(
+    kind: int,
+    values: int,
+    packed_bytes: int,
+    side_bytes: int,
+    quads_at: int,
+    fine_at: int,
+    side_at: int,
+    lanes: int,
+    tier: int,
+) -> Any:
     def tile(op, first, last, row):
         matmul = record_at(op, MATMUL)
-        packed = record_at(np.uintp(matmul.packed), PACKED)
+        packed = np.uintp(matmul.packed)
         blocks = matmul.blocks
-        quads = np.uintp(packed.quads) + np.uintp(row * matmul.columns)
-        fine = np.uintp(packed.fine) + np.uintp(row * matmul.columns)
-        side = np.uintp(packed.side) + np.uintp(row * blocks * SIDE_BYTES)
+        quads = np.uintp(load_i64(packed + np.uintp(quads_at))) + np.uintp(row * matmul.columns)
+        fine = np.uintp(load_i64(packed + np.uintp(fine_at))) + np.uintp(row * matmul.columns)
+        side = np.uintp(load_i64(packed + np.uintp(side_at))) + np.uintp(row * blocks * side_bytes)
         output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
         for group in range(first, last):
             weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
             sums = _zero_accumulators(lanes, tier)
             for block in range(blocks):
-                sums = accumulate_block32(
+                sums = accumulate_block(
                     sums,
                     weights + np.uintp(block * packed_bytes),
-                    quads + np.uintp(block * 32 * lanes),
-                    fine + np.uintp(block * 32 * lanes),
-                    side + np.uintp(block * SIDE_BYTES * lanes),
-                    kind,
-                    lanes,
-                    tier,
-                )
-            _store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
-
-    return kernel(tile, TILE_SIGNATURE)
-
-
-@functools.cache
-def block256_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
-    """Compile the tile function of a 256-value weight type for tiles of `lanes` rows: groups first..last-1."""
-
-    def tile(op, first, last, row):
-        matmul = record_at(op, MATMUL)
-        packed = record_at(np.uintp(matmul.packed), PACKED)
-        blocks = matmul.blocks
-        quads = np.uintp(packed.quads256) + np.uintp(row * matmul.columns)
-        fine = np.uintp(packed.fine256) + np.uintp(row * matmul.columns)
-        side = np.uintp(packed.side256) + np.uintp(row * blocks * SIDE256_BYTES)
-        output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
-        for group in range(first, last):
-            weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
-            sums = _zero_accumulators(lanes, tier)
-            for block in range(blocks):
-                sums = accumulate_block256(
-                    sums,
-                    weights + np.uintp(block * packed_bytes),
-                    quads + np.uintp(block * 256 * lanes),
-                    fine + np.uintp(block * 256 * lanes),
-                    side + np.uintp(block * SIDE256_BYTES * lanes),
+                    quads + np.uintp(block * values * lanes),
+                    fine + np.uintp(block * values * lanes),
+                    side + np.uintp(block * side_bytes * lanes),
                     kind,
                     lanes,
                     tier,

@@ -21,16 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
-from numba.core.extending import intrinsic
 
-from kernels.dot import DOTS_BY_TIER
 from kernels.quant.blocks import (
     PREFETCH_BYTES,
     PREFETCH_LANES,
     by_groups,
-    emit_planes,
     load_f16,
     passes_of,
     separate_passes,
@@ -64,6 +60,8 @@ class Block256:
     table: tuple[int, ...] | None = None  # w by the stored number
     takes_floats = False
     values = granule = VALUES  # rows of a matrix are whole blocks
+    side_bytes, kind_row = SIDE256_BYTES, KIND256  # of the activations
+    planes = ("quads256", "fine256", "side256")  # where they stand in a PACKED record
 
     @property
     def max_weight(self):
@@ -153,27 +151,6 @@ def register(kind):
     assert kind.number not in BLOCK256_BY_NUMBER, kind.name
     BLOCK256_BY_NUMBER[kind.number] = kind
     return kind
-
-
-@intrinsic(prefer_literal=True)
-def accumulate_block256(typingctx, accumulators, block, quads, fine, side, kind, lanes, tier):
-    """Add one block to the accumulators of `lanes` rows of activations.
-
-    accumulators: tuple of lanes * parts float vectors, [part][lane]; block: address of a packed block;
-    quads, fine: addresses of int8 [64][lanes][4]; side: address of the side data [28][lanes].
-    """
-    weight_type, width = BLOCK256_BY_NUMBER[kind.literal_value], lanes.literal_value
-    make_dot = DOTS_BY_TIER[tier.literal_value]
-
-    def codegen(context, builder, signature, arguments):
-        values, block, quads, fine, side = arguments[:5]
-        emitter = Block256Emitter(builder, weight_type, make_dot, block)
-        values = cgutils.unpack_tuple(builder, values, accumulators.count)
-        return cgutils.pack_array(
-            builder, emit_planes(builder, values, quads, fine, side, KIND256, width, emitter.add_plane)
-        )
-
-    return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
 
 
 class Block256Emitter:

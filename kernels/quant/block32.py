@@ -15,17 +15,12 @@ activations.py), where w is the stored number or its entry in the type's table:
 from dataclasses import dataclass
 
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
 
-from kernels.dot import DOTS_BY_TIER
 from kernels.quant.blocks import (
     LOW_PLANE_FACTOR,
     PREFETCH_BYTES,
     PREFETCH_LANES,
     by_groups,
-    emit_planes,
     load_e8m0,
     load_f16,
     passes_of,
@@ -55,6 +50,8 @@ class Block32:
     scale_format: str = "f16"  # or e8m0
     takes_floats = False
     values = granule = VALUES  # rows of a matrix are whole blocks
+    side_bytes, kind_row = SIDE_BYTES, KIND  # of the activations
+    planes = ("quads", "fine", "side")  # where they stand in a PACKED record
 
     @property
     def max_weight(self):
@@ -95,27 +92,6 @@ def register(kind):
     assert kind.number not in BLOCK32_BY_NUMBER, kind.name
     BLOCK32_BY_NUMBER[kind.number] = kind
     return kind
-
-
-@intrinsic(prefer_literal=True)
-def accumulate_block32(typingctx, accumulators, block, quads, fine, side, kind, lanes, tier):
-    """Add one block to the accumulators of `lanes` rows of activations.
-
-    accumulators: tuple of lanes * parts float vectors, [part][lane]; block: address of a packed block;
-    quads, fine: addresses of int8 [8][lanes][4]; side: address of the side data [4][lanes].
-    """
-    weight_type, width = BLOCK32_BY_NUMBER[kind.literal_value], lanes.literal_value
-    make_dot = DOTS_BY_TIER[tier.literal_value]
-
-    def codegen(context, builder, signature, arguments):
-        values, block, quads, fine, side = arguments[:5]
-        emitter = Block32Emitter(builder, weight_type, make_dot, block)
-        values = cgutils.unpack_tuple(builder, values, accumulators.count)
-        return cgutils.pack_array(
-            builder, emit_planes(builder, values, quads, fine, side, KIND, width, emitter.add_plane)
-        )
-
-    return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
 
 
 class Block32Emitter:

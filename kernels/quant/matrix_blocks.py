@@ -1,6 +1,6 @@
 """The block functions on int8 matrix tiles: 16 rows of weights times 16 rows of activations at a time.
 
-They do the operations of accumulate_block32 and accumulate_block256 in the same order, so they give the same bits. A
+They do the operations of accumulate_block in the same order, so they give the same bits. A
 block is unpacked once for all its tiles of activations, to signed bytes in the x16 layout, ready to be a B tile:
 
     blocks of 32    w - offset                    1024 / 2 bytes
@@ -29,16 +29,9 @@ from kernels.amx import (
     zero_tile,
 )
 from kernels.dot import Avx512Dot
-from kernels.quant.block32 import BLOCK32_BY_NUMBER, KIND, SCALE, SCALED_SUM, Block32Emitter
-from kernels.quant.block256 import (
-    BLOCK256_BY_NUMBER,
-    KIND256,
-    LOW_SCALE,
-    SUMS16,
-    SUMS32,
-    VALUES,
-    Block256Emitter,
-)
+from kernels.quant.accumulate import block_emitter, block_type
+from kernels.quant.block32 import SCALE, SCALED_SUM
+from kernels.quant.block256 import LOW_SCALE, SUMS16, SUMS32, VALUES
 from kernels.quant.block256 import SCALE as SCALE256
 from kernels.quant.blocks import LOW_PLANE_FACTOR, Lanes, load_f16
 from kernels.quant.quads import QUADS, ROWS, UNIT, unit_bytes
@@ -56,34 +49,28 @@ def _signature(arguments, kind):
 
 
 @intrinsic(prefer_literal=True)
-def unpack_block32(typingctx, block, scratch, kind):
-    """Unpack one packed block to the scratch."""
-    weight_type = BLOCK32_BY_NUMBER[kind.literal_value]
+def unpack_block(typingctx, block, scratch, kind):
+    """Unpack one packed block, a block of 256 times the scales of its sub-blocks, to the scratch."""
+    weight_type = block_type(kind.literal_value)
 
     def codegen(context, builder, signature, arguments):
         block, scratch = arguments[:2]
-        emitter = Block32Emitter(builder, weight_type, Avx512Dot, block)
-        for quad, weights in enumerate(emitter.weights(0)):
-            signed = builder.sub(weights, constant(_BYTES, weight_type.offset))
-            store(builder, signed, builder.add(scratch, I64(64 * quad)))
+        emitter = block_emitter(builder, weight_type, Avx512Dot, block)
+        if weight_type.values == UNIT:
+            _unpack_unit(builder, emitter, scratch)
+        else:
+            with cgutils.for_range(builder, I64(weight_type.pairs), intp=I64) as loop:
+                _unpack_pair(builder, emitter, loop.index, scratch)
         return context.get_dummy_value()
 
     return _signature(2, kind), codegen
 
 
-@intrinsic(prefer_literal=True)
-def unpack_block256(typingctx, block, scratch, kind):
-    """Unpack one packed block, times the scales of its sub-blocks, to the scratch."""
-    weight_type = BLOCK256_BY_NUMBER[kind.literal_value]
-
-    def codegen(context, builder, signature, arguments):
-        block, scratch = arguments[:2]
-        emitter = Block256Emitter(builder, weight_type, Avx512Dot, block)
-        with cgutils.for_range(builder, I64(weight_type.pairs), intp=I64) as loop:
-            _unpack_pair(builder, emitter, loop.index, scratch)
-        return context.get_dummy_value()
-
-    return _signature(2, kind), codegen
+def _unpack_unit(builder, emitter, scratch):
+    """Unpack a block of 32."""
+    for quad, weights in enumerate(emitter.weights(0)):
+        signed = builder.sub(weights, constant(_BYTES, emitter.type.offset))
+        store(builder, signed, builder.add(scratch, I64(64 * quad)))
 
 
 def _unpack_pair(builder, emitter, pair, scratch):
@@ -120,83 +107,87 @@ def planes_of(kind):
 
 
 @intrinsic(prefer_literal=True)
-def add_block32(typingctx, accumulators, block, scratch, quads, fine, side, kind):
+def add_block(typingctx, accumulators, block, scratch, quads, fine, side, kind):
     """Add one unpacked block to float32 [16 tokens][16 rows].
 
-    quads, fine: addresses of the tile's planes at the block, [16][32]; side: [4][16].
+    quads, fine: addresses of the tile's planes at the block: [16][32], or [4][16][64] of a block of 256; side:
+    [side_bytes / 4][16].
     """
-    weight_type = BLOCK32_BY_NUMBER[kind.literal_value]
+    weight_type = block_type(kind.literal_value)
+    make_adder = _Adder32 if weight_type.values == UNIT else _Adder256
 
     def codegen(context, builder, signature, arguments):
         accumulators, block, scratch, quads, fine, side = arguments[:6]
-        emitter = Block32Emitter(builder, weight_type, Avx512Dot, block)
+        emitter = block_emitter(builder, weight_type, Avx512Dot, block)
         products = builder.add(scratch, I64(2 * PLANE_BYTES))
 
-        def add_plane(plane, is_low):
-            zero_tile(builder, SUMS[0])
-            load_tile(builder, A32, plane, UNIT)
-            load_tile(builder, B32, scratch)
-            multiply_tiles(builder, SUMS[0], A32, B32)
-            store_tile(builder, SUMS[0], products)
-            scales = emitter.scales(0)
-            minimums = emitter.minimums(0) if weight_type.has_minimum and not is_low else None
+        def add_plane(is_low):
+            adder = make_adder(builder, emitter, is_low)
+            adder.multiply(fine if is_low else quads, scratch, products)
 
             def scale_token(token, lane):
-                scale = lane.f32(builder, SCALE, 0, ROWS)
-                if is_low:
-                    scale = builder.fmul(scale, constant(_FLOATS, LOW_PLANE_FACTOR))
-                total = load(builder, builder.add(products, builder.mul(token, I64(64))), _INTS)
-                place = builder.add(accumulators, builder.mul(token, I64(64)))
-                value = fused_multiply_add(
-                    builder, builder.sitofp(total, _FLOATS), builder.fmul(scales, scale), load(builder, place, _FLOATS)
-                )
-                if minimums is not None:
-                    value = fused_multiply_add(builder, minimums, lane.f32(builder, SCALED_SUM, 0, ROWS), value)
+                row = builder.mul(token, I64(64))
+                place = builder.add(accumulators, row)
+                value = adder.scaled(lane, builder.add(products, row), load(builder, place, _FLOATS))
                 store(builder, value, place)
 
-            _for_tokens(builder, side, KIND if is_low else None, scale_token)
+            _for_tokens(builder, side, weight_type.kind_row if is_low else None, scale_token)
 
-        _add_planes(builder, side, KIND, lambda is_low: add_plane(fine if is_low else quads, is_low))
+        _add_planes(builder, side, weight_type.kind_row, add_plane)
         return context.get_dummy_value()
 
     return _signature(6, kind), codegen
 
 
-@intrinsic(prefer_literal=True)
-def add_block256(typingctx, accumulators, block, scratch, quads, fine, side, kind):
-    """Add one unpacked block to float32 [16 tokens][16 rows].
+class _Adder32:
+    """One plane of a block of 32: its products, and what turns them to floats."""
 
-    quads, fine: addresses of the tile's planes at the block, [4][16][64]; side: [28][16].
-    """
-    weight_type = BLOCK256_BY_NUMBER[kind.literal_value]
+    def __init__(self, builder, emitter, is_low):
+        self.builder, self.is_low = builder, is_low
+        self.scales = emitter.scales(0)
+        self.minimums = emitter.minimums(0) if emitter.type.has_minimum and not is_low else None
 
-    def codegen(context, builder, signature, arguments):
-        accumulators, block, scratch, quads, fine, side = arguments[:6]
-        emitter = Block256Emitter(builder, weight_type, Avx512Dot, block)
-        products = builder.add(scratch, I64(2 * PLANE_BYTES))
+    def multiply(self, plane, scratch, products):
+        """Write the whole-number sums of 16 tokens by 16 rows."""
+        zero_tile(self.builder, SUMS[0])
+        load_tile(self.builder, A32, plane, UNIT)
+        load_tile(self.builder, B32, scratch)
+        multiply_tiles(self.builder, SUMS[0], A32, B32)
+        store_tile(self.builder, SUMS[0], products)
 
-        def add_plane(plane, is_low):
-            _multiply_planes(builder, planes_of(weight_type), plane, scratch, products)
-            d = load_f16(builder, block, 0, ROWS)
-            minimums = _Minimums(builder, emitter, is_low) if weight_type.has_minimum else None
+    def scaled(self, lane, products, value):
+        """Add one token's sums, scaled."""
+        builder = self.builder
+        scale = lane.f32(builder, SCALE, 0, ROWS)
+        if self.is_low:
+            scale = builder.fmul(scale, constant(_FLOATS, LOW_PLANE_FACTOR))
+        total = builder.sitofp(load(builder, products, _INTS), _FLOATS)
+        value = fused_multiply_add(builder, total, builder.fmul(self.scales, scale), value)
+        if self.minimums is None:
+            return value
+        return fused_multiply_add(builder, self.minimums, lane.f32(builder, SCALED_SUM, 0, ROWS), value)
 
-            def scale_token(token, lane):
-                scale = lane.f32(builder, LOW_SCALE if is_low else SCALE256, 0, ROWS)
-                total = _joined(builder, planes_of(weight_type), builder.add(products, builder.mul(token, I64(64))))
-                place = builder.add(accumulators, builder.mul(token, I64(64)))
-                value = fused_multiply_add(
-                    builder, builder.sitofp(total, _FLOATS), builder.fmul(d, scale), load(builder, place, _FLOATS)
-                )
-                if minimums is not None:
-                    value = minimums.add(lane, scale, value)
-                store(builder, value, place)
 
-            _for_tokens(builder, side, KIND256 if is_low else None, scale_token)
+class _Adder256:
+    """One plane of a block of 256: its products, and what turns them to floats."""
 
-        _add_planes(builder, side, KIND256, lambda is_low: add_plane(fine if is_low else quads, is_low))
-        return context.get_dummy_value()
+    def __init__(self, builder, emitter, is_low):
+        self.builder, self.planes = builder, planes_of(emitter.type)
+        self.scale_row = LOW_SCALE if is_low else SCALE256
+        self.d = load_f16(builder, emitter.block, 0, ROWS)
+        self.minimums = _Minimums(builder, emitter, is_low) if emitter.type.has_minimum else None
 
-    return _signature(6, kind), codegen
+    def multiply(self, plane, scratch, products):
+        """Write the whole-number sums of 16 tokens by 16 rows."""
+        _multiply_planes(self.builder, self.planes, plane, scratch, products)
+
+    def scaled(self, lane, products, value):
+        """Add one token's sums, scaled."""
+        builder = self.builder
+        scale = lane.f32(builder, self.scale_row, 0, ROWS)
+        total = builder.sitofp(_joined(builder, self.planes, products), _FLOATS)
+        value = fused_multiply_add(builder, total, builder.fmul(self.d, scale), value)
+        return value if self.minimums is None else self.minimums.add(lane, scale, value)
 
 
 class _Minimums:
