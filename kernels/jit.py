@@ -6,11 +6,13 @@ one order on every machine (law 3 of docs/determinism.md).
 
 import atexit
 import ctypes
+import fcntl
 import functools
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,20 @@ def _drop_old(base: Path, keep: int) -> None:
 
 
 numba.config.CACHE_DIR = _prepare_cache()
+
+
+def nothing_is_compiled() -> bool:
+    """Whether the cache on disk is empty."""
+    return next(Path(numba.config.CACHE_DIR).rglob("*.nbi"), None) is None
+
+
+@contextmanager
+def compile_lock() -> Iterator[None]:
+    """Be the only process that compiles into the cache: Numba numbers its files, and two would take one number."""
+    with (Path(numba.config.CACHE_DIR) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however that ends
+        yield
+
 
 # Flags of a cached, top-level function called from Python.
 njit_kernel = functools.partial(njit, nogil=True, cache=True, error_model="numpy", boundscheck=False)

@@ -1,0 +1,45 @@
+"""Compiling at start: once for all processes, and in two of them where nothing is compiled yet."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests.tiny_models import write_tiny_llama
+
+ROOT = Path(__file__).parents[2]
+LOAD = """
+    import sys
+    from engine.families import compile
+    from engine.families.loaded import RunnerOptions, load_runner
+    from engine.runner_protocol import SequenceRows
+    from engine.weights.gguf import GgufFile
+    from kernels.jit import nothing_is_compiled
+    from pathlib import Path
+
+    children = []
+    beside = compile._compile_beside
+    compile._compile_beside = lambda *arguments: children.append(beside(*arguments)) or children[-1]
+    print("cold" if nothing_is_compiled() else "warm")
+    runner = load_runner(GgufFile.open(Path(sys.argv[1])), RunnerOptions(), lambda stage, share: None).runner
+    print([child.returncode for child in children])
+    print(runner.run([SequenceRows([1, 2, 3], 0, [0], True)]).tobytes().hex())
+    runner.close()
+"""
+
+
+def load(model: Path, cache: Path) -> "subprocess.Popen[str]":
+    environment = {"OCTAVO_CACHE": str(cache), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    arguments = [sys.executable, "-c", textwrap.dedent(LOAD), str(model)]
+    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_cold_start_compiles_in_two_processes_and_servers_that_start_at_once_take_turns(tmp_path: Path) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf", seed=3, types="F32")
+    starts = [load(model, tmp_path / "cache") for _ in range(2)]
+    said = [start.communicate(timeout=300)[0].splitlines() for start in starts]
+    assert [start.returncode for start in starts] == [0, 0]
+    assert sorted(children for _, children, _ in said) == ["[0]", "[]"], "one of them compiles, with a child"
+    third = load(model, tmp_path / "cache").communicate(timeout=300)[0].splitlines()
+    assert third[:2] == ["warm", "[]"]
+    assert len({logits for *_, logits in [*said, third]}) == 1
