@@ -7,6 +7,7 @@ OctavoError
 │   └── UnsupportedModelError  a sound file of a kind this version cannot run
 ├── RequestError           one request asks for what cannot be done (carries the field's name)
 │   ├── ContextLengthError     the prompt alone fills the context
+│   │   └── InputLengthError       a text to embed is longer than the context
 │   └── TemplateError          the chat template refused the messages
 ├── QueueFullError         the waiting queue is at its limit
 ├── EngineNotReadyError    the model is still loading, or the server is stopping
@@ -57,6 +58,17 @@ class ContextLengthError(RequestError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_length = context_length
+
+
+class InputLengthError(ContextLengthError):
+    """A text to embed is longer than the context."""
+
+    def __init__(self, tokens: int, context_length: int, *, param: str) -> None:
+        super().__init__(tokens, context_length, param=param)
+        self.args = (
+            f"{param} has {tokens} tokens, but this server's context holds {context_length};"
+            " shorten it or raise --ctx.",
+        )
 
 
 class TemplateError(RequestError):

@@ -7,17 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError
 from engine.event_stream import EventStream
-from engine.outputs import RequestOutput
-from engine.request import Event, FinishEvent, FinishReason
-from engine.runner_protocol import ModelRunner, SequenceRows
+from engine.outputs import DEADLINE, RequestOutput
+from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
+from engine.runner_protocol import ModelRunner
 from engine.sampler import Sampler
 from engine.scheduler import PlannedRows, Scheduler
 from engine.sequence import Sequence
+from engine.status import StepReport
+from engine.step import Computed, compute
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +39,15 @@ class Abort:
     sequence: Sequence
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A sequence whose tokens are all computed, and its next token; None where it was only to be scored or embedded."""
+
+    sequence: Sequence
+    token: int | None
+    logprob: TokenLogprob | None = None
+
+
 class Stop:
     """End the thread after this step; what still runs ends with EngineNotReadyError."""
 
@@ -48,7 +56,11 @@ class EngineLoop:
     """Runs in one thread. Others talk to it through `submit`, `abort` and `stop`, and hear of it through `publish`."""
 
     def __init__(
-        self, runner: ModelRunner, scheduler: Scheduler, sampler: Sampler, publish: Callable[[list[Delivery]], None]
+        self,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        sampler: Sampler,
+        publish: Callable[[list[Delivery], StepReport | None], None],
     ) -> None:
         self._runner = runner
         self._scheduler = scheduler
@@ -56,6 +68,7 @@ class EngineLoop:
         self._deliver = publish
         self._inbox: SimpleQueue[Job | Abort | Stop] = SimpleQueue()
         self._jobs: dict[Sequence, Job] = {}
+        self._timed: set[Sequence] = set()  # jobs that have a deadline
         self._outbox: list[Delivery] = []
         self._stopping = False
 
@@ -86,15 +99,17 @@ class EngineLoop:
                 self._obey(self._inbox.get())
             for sequence in list(self._jobs):
                 self._end(sequence, ending(message))
-            self._publish()
+            self._publish(None)
 
     def step(self) -> None:
         """Advance every running sequence once."""
+        began = time.perf_counter()
         plan = self._scheduler.schedule()
-        logits = self._run(plan)
-        tokens = self._sample(logits)
-        self._commit(tokens)
-        self._publish()
+        decode_rows = sum(rows.is_decode for rows in plan)
+        computed = self._run(plan)
+        chosen = self._sample(computed)
+        self._commit(chosen)
+        self._publish(_report(plan, decode_rows, time.perf_counter() - began))
 
     def _take_commands(self) -> None:
         """Obey what has arrived; wait for the first command only while there is no work."""
@@ -102,93 +117,133 @@ class EngineLoop:
             self._obey(self._inbox.get())
         while not self._inbox.empty():
             self._obey(self._inbox.get())
+        self._end_overdue()
 
     def _obey(self, command: Job | Abort | Stop) -> None:
         match command:
             case Job():
                 self._jobs[command.sequence] = command
+                if command.sequence.deadline is not None:
+                    self._timed.add(command.sequence)
                 self._scheduler.add(command.sequence)
             case Abort() if command.sequence in self._jobs:
                 self._finish(command.sequence, FinishReason.ABORT, time.perf_counter())
             case Stop():
                 self._stopping = True
 
-    def _run(self, plan: list[PlannedRows]) -> list[tuple[Sequence, NDArray[np.float32]]]:
-        """Compute the plan; return the logits of each sequence whose next token can be chosen."""
-        sequences = [rows.sequence for rows in plan]
-        for sequence in sequences:
-            sequence.started_at = sequence.started_at or time.perf_counter()
-        ready = [rows.sequence for rows in plan if rows.wants_logits]
-        with self._ending_on_fault(*sequences):
-            logits = self._runner.run([_rows(rows) for rows in plan]) if plan else ()
-            results = list(zip(ready, logits, strict=True))
-            self._scheduler.advance(plan)
-            return results
-        return []
+    def _end_overdue(self) -> None:
+        """End what has no token yet and no time left; the others end with the token of their next step."""
+        now = time.perf_counter()
+        for sequence in [sequence for sequence in self._timed if sequence.new_tokens == 0 and _is_due(sequence, now)]:
+            self._finish(sequence, FinishReason.LENGTH, now, stop=DEADLINE)
 
-    def _sample(self, logits: list[tuple[Sequence, NDArray[np.float32]]]) -> list[tuple[Sequence, int]]:
-        tokens = []
-        for sequence, row in logits:
-            with self._ending_on_fault(sequence):
-                tokens.append((sequence, self._sampler.choose(row, sequence.chooser)))
-        return tokens
+    def _run(self, plan: list[PlannedRows]) -> list[Computed]:
+        """Compute the plan, and note who took part in the step."""
+        now = time.perf_counter()
+        for rows in plan:
+            sequence = rows.sequence
+            sequence.started_at = sequence.started_at or now
+            sequence.decode_steps += rows.is_decode
+            sequence.decode_lanes += len(plan) * rows.is_decode
+        computed = compute(self._runner, plan, self._fail)
+        self._scheduler.advance(rows for rows in plan if rows.sequence in self._jobs)
+        return computed
 
-    def _commit(self, tokens: list[tuple[Sequence, int]]) -> None:
+    def _sample(self, computed: list[Computed]) -> list[Chosen]:
+        """Choose the next token of each sequence that has no more to be computed."""
+        chosen = []
+        for step in computed:
+            with self._ending_on_fault(step.sequence):
+                self._score_prompt(step)
+                if step.sequence.pooler is not None:
+                    step.sequence.pooler.push(step.final)
+                if step.sequence.pending == 0:
+                    chosen.append(self._choose(step))
+        return chosen
+
+    def _score_prompt(self, step: Computed) -> None:
+        """Note how likely the prompt's tokens were, where asked for: a row tells of the token after it."""
+        sequence = step.sequence
+        if sequence.request.prompt_logprobs is None:
+            return
+        for row, token in zip(step.logits, sequence.request.prompt[step.position + 1 :], strict=False):
+            sequence.prompt_logprobs.append(self._sampler.logprob(row, token, sequence.request.prompt_logprobs))
+
+    def _choose(self, step: Computed) -> Chosen:
+        sequence = step.sequence
+        if sequence.max_new_tokens == 0:
+            return Chosen(sequence, None)
+        row = step.logits[-1]
+        token = self._sampler.choose(row, sequence.chooser)
+        top = sequence.request.logprobs
+        return Chosen(sequence, token, None if top is None else self._sampler.logprob(row, token, top))
+
+    def _commit(self, chosen: list[Chosen]) -> None:
         """Append each token, make its text, and end what is complete: the only loop over a step's outputs."""
         now = time.perf_counter()
-        for sequence, token in tokens:
-            with self._ending_on_fault(sequence):
-                self._append(sequence, token, now)
+        for choice in chosen:
+            with self._ending_on_fault(choice.sequence):
+                if choice.token is None:
+                    self._finish(choice.sequence, FinishReason.LENGTH, now)
+                else:
+                    self._append(choice.sequence, choice.token, choice.logprob, now)
 
-    def _append(self, sequence: Sequence, token: int, now: float) -> None:
+    def _append(self, sequence: Sequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
         job = self._jobs[sequence]
         sequence.tokens.append(token)
         sequence.first_token_at = sequence.first_token_at or now
-        event = job.output.push(token)
+        event = job.output.push(token, logprob, is_last=_is_due(sequence, now))
         if event is not None:
             self._outbox.append((job.stream, event))
         if job.output.finish_reason is not None:
-            self._finish(sequence, job.output.finish_reason, now)
+            self._finish(sequence, job.output.finish_reason, now, stop=job.output.stop)
 
-    def _publish(self) -> None:
-        """Hand over all events of a step at once."""
-        if self._outbox:
-            self._deliver(self._outbox)
+    def _publish(self, report: StepReport | None) -> None:
+        """Hand over all events of a step at once, and what it took."""
+        if self._outbox or report is not None:
+            self._deliver(self._outbox, report)
             self._outbox = []
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, now: float) -> None:
+    def _finish(self, sequence: Sequence, reason: FinishReason, now: float, stop: str | int | None = None) -> None:
         event = FinishEvent(
             reason=reason,
             prompt_tokens=sequence.prompt_tokens,
             completion_tokens=sequence.new_tokens,
             timings=sequence.timings(now),
+            stop=stop,
+            prompt_logprobs=tuple(sequence.prompt_logprobs),
+            embedding=sequence.embedding,
         )
         self._end(sequence, event)
 
     def _end(self, sequence: Sequence, last: FinishEvent | OctavoError) -> None:
         """Free all that a request holds and send the last its stream will hear."""
         self._scheduler.remove(sequence)
+        self._timed.discard(sequence)
         self._outbox.append((self._jobs.pop(sequence).stream, last))
 
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        """End one request by a fault of ours, or by one of its own that showed only now."""
+        logger.error("fault while serving %s", sequence.request.id, exc_info=error)
+        ours = EngineFaultError("The server failed on this request; report what its log says.")
+        self._end(sequence, error if isinstance(error, OctavoError) else ours)
+
     @contextmanager
-    def _ending_on_fault(self, *sequences: Sequence) -> Iterator[None]:
-        """A fault of ours in the block ends these requests, is logged, and touches no other."""
+    def _ending_on_fault(self, sequence: Sequence) -> Iterator[None]:
+        """A fault of ours in the block ends this request, is logged, and touches no other."""
         try:
             yield
         except Exception as error:
-            names = ", ".join(sequence.request.id for sequence in sequences)
-            logger.exception("fault while serving %s", names)
-            known = isinstance(error, EngineFaultError)
-            message = str(error) if known else "The server failed on this request; report what its log says."
-            for sequence in sequences:
-                self._end(sequence, EngineFaultError(message))
+            self._fail(sequence, error)
 
 
-def _rows(rows: PlannedRows) -> SequenceRows:
-    sequence = rows.sequence
-    return SequenceRows(
-        tokens=sequence.tokens[sequence.computed : sequence.computed + rows.count],
-        position=sequence.computed,
-        block_table=sequence.blocks,
-        wants_logits=rows.wants_logits,
-    )
+def _is_due(sequence: Sequence, now: float) -> bool:
+    return sequence.deadline is not None and now >= sequence.deadline
+
+
+def _report(plan: list[PlannedRows], decode_rows: int, seconds: float) -> StepReport | None:
+    """Describe a step; one that had nothing to compute is none."""
+    if not plan:
+        return None
+    rows = sum(rows.count for rows in plan)
+    return StepReport(rows - decode_rows, decode_rows, len(plan), seconds)

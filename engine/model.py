@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
+from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, check_family, load_runner
+from engine.formats.answer_format import AnswerFormat, answer_format
+from engine.pooling import pooling_of
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -37,8 +40,11 @@ class ServedModel:
     aliases: tuple[str, ...]
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    format: AnswerFormat
+    constraints: ConstraintCompiler
     context_length: int
     vocab_size: int
+    embedding_size: int
     architecture: str
     weight_types: str
     file_bytes: int
@@ -60,21 +66,24 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     with ThreadPoolExecutor(1, "octavo-text") as beside:
         text = beside.submit(_load_text, file)
         loaded = load_runner(file, options, progress)
-    tokenizer, template = text.result()
+    tokenizer, template, answers, constraints = text.result()
     if tokenizer.vocab_size > loaded.runner.vocab_size:
         raise ModelFileError(
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
     config = EngineConfig(lanes=options.lanes, max_waiting=options.max_waiting)
-    service = EngineService(loaded.runner, tokenizer, config)
+    service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
         aliases=options.aliases,
         tokenizer=tokenizer,
         template=template,
+        format=answers,
+        constraints=constraints,
         context_length=service.context_length,
         vocab_size=loaded.runner.vocab_size,
+        embedding_size=loaded.runner.width,
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=resolved.path.stat().st_size,
@@ -112,20 +121,23 @@ def fingerprint(file: GgufFile, numerics: str) -> str:
     return f"fp_{digest.hexdigest()[:16]}"
 
 
-def _load_text(file: GgufFile) -> tuple[Tokenizer, ChatTemplate | None]:
-    """Build the tokenizer and, where the file has one, the chat template."""
+def _load_text(file: GgufFile) -> tuple[Tokenizer, ChatTemplate | None, AnswerFormat, ConstraintCompiler]:
+    """Build the tokenizer, the chat template where the file has one, and what reads and limits answers."""
     tokenizer = Tokenizer.from_metadata(file.metadata)
     source = file.metadata.get("tokenizer.chat_template")
-    if not isinstance(source, str):
-        return tokenizer, None
-    template = ChatTemplate(
+    template = _template(source, tokenizer) if isinstance(source, str) else None
+    answers = answer_format(None if template is None else template.source, tokenizer)
+    return tokenizer, template, answers, ConstraintCompiler(tokenizer, answers.marks)
+
+
+def _template(source: str, tokenizer: Tokenizer) -> ChatTemplate:
+    return ChatTemplate(
         source,
         bos_token=_token_text(tokenizer, tokenizer.bos_id),
         eos_token=_token_text(tokenizer, tokenizer.eos_id),
         control_tokens=tokenizer.control_tokens,
         user_tokens=tokenizer.user_tokens,
     )
-    return tokenizer, template
 
 
 def _token_text(tokenizer: Tokenizer, token: int | None) -> str:

@@ -1,48 +1,103 @@
 """From the tokens of one request to its text, its stops and its end."""
 
-from engine.request import FinishReason, Request, TextEvent, Token
-from engine.text.detokenizer import Detokenizer
+from dataclasses import replace
+
+from engine.request import FinishReason, Request, TextEvent, Token, TokenLogprob
+from engine.text.detokenizer import Detokenizer, TokenBytes
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
 
+DEADLINE = "deadline"  # what FinishEvent.stop says where time ended an answer
+
 
 class RequestOutput:
-    """Turns tokens into text events, one at a time, and knows when the request has ended."""
+    """Turns tokens into text events, one at a time, and knows when the request has ended, and by what."""
 
     def __init__(self, request: Request, tokenizer: Tokenizer, max_new_tokens: int) -> None:
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopMatcher(request.stop)
-        self._end_ids = frozenset[int]() if request.ignore_eos else tokenizer.end_ids
-        self._left = max_new_tokens
+        self._request = request
+        self._tokenizer = tokenizer
+        written: TokenBytes = tokenizer if request.skip_special_tokens else _EveryToken(tokenizer)
+        self._detokenizer = Detokenizer(written)
+        self._stops = StopMatcher(request.stop, include=request.include_stop)
+        self._end_ids = request.ending_tokens(tokenizer.end_ids)
+        self._max_new_tokens = max_new_tokens
+        self._new_tokens = 0
         self._unreported: list[Token] = []
         self.finish_reason: FinishReason | None = None
+        self.stop: str | int | None = None  # as FinishEvent has it
 
-    def push(self, token: int) -> TextEvent | None:
-        """Take the next token; return its event, unless all text is held back. Sets finish_reason at the end."""
+    def push(self, token: int, logprob: TokenLogprob | None = None, *, is_last: bool = False) -> TextEvent | None:
+        """Take the next token; return its event, unless all text is held back. Sets finish_reason at the end.
+
+        `is_last` says that time is up with this token.
+        """
         assert self.finish_reason is None
-        self._left -= 1
-        text = "" if token in self._end_ids else self._stops.push(self._detokenizer.push([token]))
-        if self._stops.stopped or token in self._end_ids:
-            self.finish_reason = FinishReason.STOP
-        elif self._left == 0:
-            self.finish_reason = FinishReason.LENGTH
-        self._unreported.append(Token(token, text + self._rest()))
+        self._new_tokens += 1
+        is_end = token in self._end_ids
+        is_mark = token in self._request.marks and not is_end
+        text = "" if is_end else self._mark_text(token) if is_mark else self._match(self._detokenizer.push([token]))
+        if is_end or self._new_tokens == self._max_new_tokens or is_last:
+            text += self._rest()
+        self._note_end(token, is_end, is_last)
+        if is_end and not self._stops.stopped:
+            text += self._end_text(token)
+        self._unreported.append(Token(token, text, is_mark and not self._stops.stopped, logprob))
         return self._event()
 
+    def _match(self, text: str) -> str:
+        """Return what is safe to send; before min_tokens no text is looked at."""
+        return text if self._new_tokens < self._request.min_tokens else self._stops.push(text)
+
     def _rest(self) -> str:
-        """Return the text held back until the end; what was held back may yet turn out to be a stop string."""
-        if self.finish_reason is None or self._stops.stopped:
-            return ""
-        rest = self._stops.push(self._detokenizer.flush())
+        """Return the text held back so far; its last character may yet complete a stop string."""
+        return self._match(self._detokenizer.flush()) + self._stops.flush()
+
+    def _mark_text(self, token: int) -> str:
+        """Complete the text before a mark, and return the mark's name, which may be a stop string too."""
+        rest = self._rest()
+        if rest:  # whose token is unreported: see _event
+            self._unreported[-1] = replace(self._unreported[-1], text=self._unreported[-1].text + rest)
+        return self._match(self._tokenizer.token_text(token)) + self._stops.flush()
+
+    def _note_end(self, token: int, is_end: bool, is_last: bool) -> None:
         if self._stops.stopped:
+            self.finish_reason, self.stop = FinishReason.STOP, self._stops.matched
+        elif is_end:
             self.finish_reason = FinishReason.STOP
-            return rest
-        return rest + self._stops.flush()
+            self.stop = token if token in self._request.stop_tokens else None
+        elif self._new_tokens == self._max_new_tokens:
+            self.finish_reason = FinishReason.LENGTH
+        elif is_last:
+            self.finish_reason, self.stop = FinishReason.LENGTH, DEADLINE
+
+    def _end_text(self, token: int) -> str:
+        """Return what an end token leaves in the text: a stop token its name, if asked for; an end of turn nothing."""
+        if not self._request.include_stop:
+            return ""
+        if token in self._request.stop_tokens or not self._request.skip_special_tokens:
+            return _EveryToken(self._tokenizer).token_bytes(token).decode("utf-8", "replace")
+        return ""
 
     def _event(self) -> TextEvent | None:
-        """Report the tokens since the last event, at the end even if they have no text."""
-        if not self._unreported[-1].text and self.finish_reason is None:
-            return None
+        """Report the tokens since the last event, at the end even if they have no text.
+
+        A token is kept while part of its text is held back if a mark may come, which would release that text.
+        """
+        last = self._unreported[-1]
+        if self.finish_reason is None and not last.is_mark:
+            may_grow = bool(self._request.marks) and (self._stops.is_holding or self._detokenizer.is_holding)
+            if not last.text or may_grow:
+                return None
         event = TextEvent(tuple(self._unreported))
         self._unreported = []
         return event
+
+
+class _EveryToken:
+    """A tokenizer whose control tokens write their names."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token) or self._tokenizer.token_text(token).encode()

@@ -3,7 +3,11 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.constraint import Constraint
+from engine.pooling import Pooling
 
 
 class FinishReason(StrEnum):
@@ -52,7 +56,7 @@ class Request:
     id: str
     prompt: tuple[int, ...]  # token ids, at least one
     choice: int = 0  # which of the answers to one prompt this is; each has a random stream of its own
-    max_tokens: int | None = None  # None: up to the end of the context
+    max_tokens: int | None = None  # None: up to the end of the context; 0 only to score or embed the prompt
     min_tokens: int = 0  # before these, neither an end token nor a stop string ends the answer
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()  # the text is cut before the first match
@@ -65,7 +69,12 @@ class Request:
     prompt_logprobs: int | None = None  # the same for the prompt's tokens
     constraint: Constraint | None = None  # what the answer's tokens must match
     thinking: Thinking | None = None
+    pooling: Pooling | None = None  # with max_tokens 0: not an answer, but the prompt's embedding is wanted
     max_seconds: float | None = None  # of wall time since submission; then the answer ends with LENGTH
+
+    def ending_tokens(self, end_ids: frozenset[int]) -> frozenset[int]:
+        """The tokens that end the answer, given those that end a turn, which a grammar's end needs in any case."""
+        return self.stop_tokens if self.ignore_eos and self.constraint is None else self.stop_tokens | end_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +137,7 @@ class FinishEvent:
     cached_tokens: int = 0  # of the prompt, taken from the cache
     stop: str | int | None = None  # the stop string or stop token that ended it; "deadline" where the time did
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # of each prompt token where asked for; None of the first
+    embedding: NDArray[np.float32] | None = None  # where the request asked for it
 
 
 Event = TextEvent | FinishEvent

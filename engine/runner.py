@@ -33,17 +33,45 @@ class Runner:
         self.block_tokens = BLOCK_TOKENS
         self.n_blocks = capacity.n_blocks
         self.max_rows = capacity.max_rows
+        self.max_logit_rows = capacity.max_logit_rows
         self.threads = capacity.threads
         self.context_length = capacity.context_length
         self.vocab_size = vocab_size
+        self.width = state.final.shape[1]
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
-        """Return float32 [sequences that want logits, vocab_size], a view valid until the next run."""
-        return self._run(batch, every_row=False)
+        """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run."""
+        inputs, row, logits, final = self._state.inputs, 0, 0, 0
+        tables = [np.asarray(rows.block_table, np.int32) for rows in batch]
+        for rows, table in zip(batch, tables, strict=True):
+            count = len(rows.tokens)
+            assert len(table) * BLOCK_TOKENS >= rows.position + count <= self.context_length
+            inputs.positions[row : row + count] = np.arange(rows.position, rows.position + count)
+            inputs.tables[row : row + count] = table.ctypes.data
+            wanted = rows.logit_rows
+            inputs.logit_index[logits : logits + wanted] = range(row + count - wanted, row + count)
+            logits += wanted
+            if rows.final_rows:
+                inputs.final_index[final : final + len(rows.final_rows)] = np.array(rows.final_rows) + row
+                final += len(rows.final_rows)
+            row += count
+        inputs.final_count[0] = final
+        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64, row)
+        self._state.hidden[:row] = self.embed(tokens)
+        parts = self._state.attention.plan.parts([(rows.position, len(rows.tokens)) for rows in batch])
+        inputs.attention_parts[: len(parts)] = parts
+        record = inputs.record[0]
+        record["rows"], record["logit_rows"], record["parts"] = row, logits, len(parts)
+        self._team.run(self._program, self.op_times)
+        return self._state.logits[:logits, : self.vocab_size]
 
-    def run_every_row(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
-        """Like `run`, but return the logits of every row: float32 [rows, vocab_size]."""
-        return self._run(batch, every_row=True)
+    @property
+    def final(self) -> NDArray[np.float32]:
+        """The last run's normalized hidden states, as final_rows asked for: float32 [rows, width], in batch order.
+
+        A view valid until the next run.
+        """
+        return self._state.final[: self._state.inputs.final_count[0]]
 
     def close(self) -> None:
         """End the team's threads; no run may follow."""
@@ -53,25 +81,3 @@ class Runner:
     def team(self) -> Team:
         """The threads, for measuring the machine as they see it."""
         return self._team
-
-    def _run(self, batch: Sequence[SequenceRows], *, every_row: bool) -> NDArray[np.float32]:
-        inputs, row, logits = self._state.inputs, 0, 0
-        tables = [np.asarray(rows.block_table, np.int32) for rows in batch]
-        for rows, table in zip(batch, tables, strict=True):
-            count = len(rows.tokens)
-            assert len(table) * BLOCK_TOKENS >= rows.position + count <= self.context_length
-            inputs.positions[row : row + count] = np.arange(rows.position, rows.position + count)
-            inputs.tables[row : row + count] = table.ctypes.data
-            wanted = range(row, row + count) if every_row else range(row + count - 1, row + count)
-            if every_row or rows.wants_logits:
-                inputs.logit_index[logits : logits + len(wanted)] = wanted
-                logits += len(wanted)
-            row += count
-        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64, row)
-        self._state.hidden[:row] = self.embed(tokens)
-        parts = self._state.attention.plan.parts([(rows.position, len(rows.tokens)) for rows in batch])
-        inputs.attention_parts[: len(parts)] = parts
-        record = inputs.record[0]
-        record["rows"], record["logit_rows"], record["parts"] = row, logits, len(parts)
-        self._team.run(self._program, self.op_times)
-        return self._state.logits[:logits, : self.vocab_size]

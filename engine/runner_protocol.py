@@ -16,6 +16,13 @@ class SequenceRows:
     position: int
     block_table: Sequence[int]  # block i holds keys and values of positions i * block_tokens onwards
     wants_logits: bool  # of the last row
+    every_row: bool = False  # logits of all rows, not of the last alone
+    final_rows: range = range(0)  # rows, counted from the first of these, whose final hidden state is wanted
+
+    @property
+    def logit_rows(self) -> int:
+        """How many of the last of these rows logits are wanted of."""
+        return len(self.tokens) if self.every_row else int(self.wants_logits)
 
 
 class ModelRunner(Protocol):
@@ -24,11 +31,19 @@ class ModelRunner(Protocol):
     block_tokens: int
     n_blocks: int
     max_rows: int
+    max_logit_rows: int  # of a step
     context_length: int
     vocab_size: int
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
-        """Return float32 [sequences that want logits, vocab_size] in batch order; a view valid until the next run."""
+        """Return float32 [rows that logits are wanted of, vocab_size] in order; a view valid until the next run."""
+
+    @property
+    def final(self) -> NDArray[np.float32]:
+        """The last run's normalized hidden states, as final_rows asked for: float32 [rows, width], in batch order.
+
+        A view valid until the next run.
+        """
 
     def close(self) -> None:
         """Release threads and memory; no run may follow."""

@@ -1,59 +1,97 @@
-"""Chooses the next token of a sequence from its logits, from a random stream that the sequence owns."""
+"""Chooses the next token of a sequence from its logits, and tells how likely tokens were."""
 
-import os
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError
-from engine.request import SamplingParams
+from engine.request import Request, SamplingParams, TokenLogprob
+from engine.token_chooser import TokenChooser
+from kernels.logprobs import log_softmax
+from kernels.mask import ban_unset
 from kernels.sampling import argmax, draw, sampling_scratch
 
-
-class TokenChooser:
-    """One request's sampling settings and its MT19937 stream: the t-th draw is for the t-th sampled token."""
-
-    def __init__(self, params: SamplingParams, choice: int = 0) -> None:
-        self.params = params
-        self._random = random_stream(params.seed, choice)
-
-    def next_uniform(self) -> float:
-        """Return the stream's next number in [0, 1)."""
-        return self._random.random_sample()
-
-
-def random_stream(seed: int | None, choice: int) -> np.random.RandomState:
-    """Return MT19937 set up (init_by_array) with the seed's 64 bits, two's complement, low half first, and the choice.
-
-    RandomState is frozen by NumPy's compatibility policy (NEP 19): the same seed gives the same numbers in any version.
-    """
-    bits = int.from_bytes(os.urandom(8), "little") if seed is None else seed & 0xFFFF_FFFF_FFFF_FFFF
-    return np.random.RandomState([bits & 0xFFFF_FFFF, bits >> 32, choice])
+Float32 = NDArray[np.float32]
 
 
 class Sampler:
-    """Owns the scratch memory of sampling, for one thread. Compiles its kernels when made, not in a user's request."""
+    """Owns the scratch memory of sampling, for one thread. Compiles its kernels when made, not in a user's request.
+
+    Logits are float32 [vocab_size], or longer: what lies beyond is no token.
+    """
 
     def __init__(self, vocab_size: int) -> None:
         self._scratch = sampling_scratch(vocab_size)
-        for temperature in (0.0, 1.0):
-            self.choose(np.zeros(vocab_size, np.float32), TokenChooser(SamplingParams(temperature=temperature, seed=0)))
+        self._limited = np.zeros(vocab_size, np.float32)  # a copy of logits that a request's rules may change
+        self._warm_up()
 
-    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
-        """Return the next token from logits, float32 [vocab_size]; EngineFaultError if they are not numbers."""
+    def choose(self, logits: Float32, chooser: TokenChooser) -> int:
+        """Return the next token from logits, which stay as they are; the chooser has taken it.
+
+        EngineFaultError if no token can be drawn.
+        """
+        logits = logits[: self._limited.size]
+        token = chooser.forced()
+        if token is None:
+            token = self._draw(self._limit(logits, chooser), chooser)
+            if token < 0:
+                raise EngineFaultError(self._reason(logits))
+        chooser.accept(token)
+        return token
+
+    def logprob(self, logits: Float32, token: int, top: int) -> TokenLogprob:
+        """Return the logarithms of a token's probability and of the `top` likeliest tokens'."""
+        logits = logits[: self._limited.size]
+        top = min(top, logits.size)
+        peak, log_sum = log_softmax(logits, top, self._scratch)
+        if math.isnan(log_sum):
+            raise EngineFaultError(_NO_NUMBERS)
+        largest, sum_ = float(peak), float(log_sum)
+
+        def logarithm(logit: float) -> float:
+            return -math.inf if math.isnan(logit) else logit - largest - sum_
+
+        pairs = zip(self._scratch.ids[:top].tolist(), self._scratch.scores[:top].tolist(), strict=True)
+        likeliest = sorted(((token, logarithm(logit)) for token, logit in pairs), key=lambda pair: (-pair[1], pair[0]))
+        return TokenLogprob(token, logarithm(float(logits[token])), tuple(likeliest))
+
+    def _limit(self, logits: Float32, chooser: TokenChooser) -> Float32:
+        if not chooser.limits_logits:
+            return logits
+        np.copyto(self._limited, logits)
+        chooser.apply_rules(self._limited)
+        mask = chooser.mask()
+        if mask is not None:
+            ban_unset(self._limited, mask)
+        return self._limited
+
+    def _draw(self, logits: Float32, chooser: TokenChooser) -> int:
         params = chooser.params
         if params.temperature == 0:
-            token = argmax(logits, self._scratch)
-        else:
-            token = draw(
-                logits,
-                float(params.temperature),  # another type here would compile the kernel again
-                params.top_k,
-                float(params.min_p),
-                float(params.top_p),
-                chooser.next_uniform(),
-                self._scratch,
-            )
-        if token < 0:
-            raise EngineFaultError("The model gave no usable logits for this request; report it with the model's name.")
+            return int(argmax(logits, self._scratch))
+        token = draw(
+            logits,
+            float(params.temperature),  # another type here would compile the kernel again
+            params.top_k,
+            float(params.min_p),
+            float(params.top_p),
+            chooser.next_uniform(),
+            self._scratch,
+        )
         return int(token)
+
+    def _reason(self, logits: Float32) -> str:
+        return _NO_NUMBERS if argmax(logits, self._scratch) < 0 else _NOTHING_LEFT
+
+    def _warm_up(self) -> None:
+        logits = self._limited
+        for temperature in (0.0, 1.0):
+            sampling = SamplingParams(temperature=temperature, seed=0)
+            self.choose(logits, TokenChooser(Request(id="", prompt=(0,), sampling=sampling)))
+        self.logprob(logits, 0, 1)
+        ban_unset(logits, np.zeros(1, np.int32))
+
+
+_NO_NUMBERS = "The model gave no usable logits for this request; report it with the model's name."
+_NOTHING_LEFT = "The request's bans and grammar leave no token that could come next; allow more tokens."

@@ -19,18 +19,42 @@ class PlannedRows:
     @property
     def wants_logits(self) -> bool:
         """True if these rows reach the end of what is known, so that the next token can be chosen."""
-        return self.count == self.sequence.pending
+        return self.count == self.sequence.pending and self.sequence.pooler is None
+
+    @property
+    def every_row(self) -> bool:
+        """True if these rows are of a prompt that is scored token by token."""
+        return self.sequence.scores_prompt and not self.is_decode
+
+    @property
+    def logit_rows(self) -> int:
+        """How many rows of logits the step computes for them."""
+        return self.count if self.every_row else int(self.wants_logits)
+
+    @property
+    def is_decode(self) -> bool:
+        """True if the prompt was computed before."""
+        return self.sequence.new_tokens > 0
+
+    @property
+    def final_rows(self) -> range:
+        """Which of them final hidden states are wanted of, for an embedding."""
+        pooler = self.sequence.pooler
+        return range(0) if pooler is None else pooler.wanted(self.sequence.computed, self.count)
 
 
 class Scheduler:
     """First come, first served. A sequence gets a lane and all blocks of its worst case at once, so none can starve."""
 
-    def __init__(self, config: EngineConfig, pool: BlockPool, max_rows: int) -> None:
-        if config.lanes > max_rows:
-            raise ValueError(f"lanes must be at most the {max_rows} rows of a step, not {config.lanes}.")
+    def __init__(self, config: EngineConfig, pool: BlockPool, max_rows: int, max_logit_rows: int) -> None:
+        if config.lanes > min(max_rows, max_logit_rows):
+            raise ValueError(
+                f"lanes must be at most the {min(max_rows, max_logit_rows)} rows of a step, not {config.lanes}."
+            )
         self._config = config
         self._pool = pool
         self._max_rows = max_rows
+        self._max_logit_rows = max_logit_rows
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -57,7 +81,8 @@ class Scheduler:
         self._admit()
         decoding = [PlannedRows(sequence, 1) for sequence in self.running if sequence.pending == 1]
         budget = self._config.prefill_rows_shared if decoding else self._config.prefill_rows_alone
-        return decoding + self._plan_prefill(min(budget, self._max_rows - len(decoding)))
+        n = len(decoding)
+        return decoding + self._plan_prefill(min(budget, self._max_rows - n), self._max_logit_rows - n)
 
     def advance(self, plan: Iterable[PlannedRows]) -> None:
         """Note that the rows of a plan were computed."""
@@ -73,10 +98,14 @@ class Scheduler:
             sequence.blocks = blocks
             self.running.append(sequence)
 
-    def _plan_prefill(self, budget: int) -> list[PlannedRows]:
+    def _plan_prefill(self, budget: int, logit_budget: int) -> list[PlannedRows]:
+        """Deal out the rows, and rows of logits, that a step has left; a prompt that is scored needs one each."""
         plan = []
         for sequence in self.running:
-            if sequence.pending > 1 and budget > 0:
-                plan.append(PlannedRows(sequence, min(sequence.pending, budget)))
-                budget -= plan[-1].count
+            count = min(sequence.pending, budget, logit_budget if sequence.scores_prompt else budget)
+            rows = PlannedRows(sequence, count)
+            if sequence.pending > 1 and count > 0 and rows.logit_rows <= logit_budget:
+                plan.append(rows)
+                budget -= count
+                logit_budget -= rows.logit_rows
         return plan

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from engine.request import Request, Timings
-from engine.sampler import TokenChooser
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.pooling import Pooler
+from engine.request import Request, Timings, TokenLogprob
+from engine.token_chooser import TokenChooser
 
 
 @dataclass(eq=False, slots=True)
@@ -19,13 +23,36 @@ class Sequence:
     tokens: list[int] = field(init=False)  # the prompt, then what was generated
     computed: int = 0  # leading tokens whose keys and values are in the blocks; advanced by the scheduler
     blocks: list[int] = field(default_factory=list)  # filled by the scheduler
+    prompt_logprobs: list[TokenLogprob | None] = field(init=False)  # if asked for; filled by the loop, as these two:
+    pooler: Pooler | None = field(init=False)  # if the prompt's embedding is wanted
+    decode_steps: int = 0
+    decode_lanes: int = 0  # sequences of all its decode steps, itself too
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        self.prompt_logprobs = [None] if self.scores_prompt else []
+        pooling = self.request.pooling
+        self.pooler = None if pooling is None else Pooler(pooling, self.prompt_tokens)
 
     @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether logits of every token of the prompt are wanted."""
+        return self.request.prompt_logprobs is not None
+
+    @property
+    def embedding(self) -> NDArray[np.float32] | None:
+        """The prompt's embedding, once it is computed."""
+        return None if self.pooler is None or self.pending else self.pooler.vector()
+
+    @property
+    def deadline(self) -> float | None:
+        """When it has to end, on the clock of submitted_at."""
+        seconds = self.request.max_seconds
+        return None if seconds is None else self.submitted_at + seconds
 
     @property
     def new_tokens(self) -> int:
@@ -38,8 +65,8 @@ class Sequence:
 
     @property
     def worst_case_tokens(self) -> int:
-        """Positions it can ever fill; the last token is never fed."""
-        return self.prompt_tokens + self.max_new_tokens - 1
+        """Positions it can ever fill; the last new token is never fed."""
+        return self.prompt_tokens + max(self.max_new_tokens, 1) - 1
 
     def timings(self, now: float) -> Timings:
         """Split the time from submission until `now` into stages."""
@@ -49,4 +76,5 @@ class Sequence:
             queue_seconds=started - self.submitted_at,
             prefill_seconds=first_token - started,
             decode_seconds=now - first_token,
+            mean_lanes=self.decode_lanes / self.decode_steps if self.decode_steps else 1.0,
         )

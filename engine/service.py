@@ -2,43 +2,69 @@
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
-from engine.errors import ContextLengthError, EngineNotReadyError, QueueFullError, RequestError
+from engine.embedding import Embeddings
+from engine.errors import (
+    ContextLengthError,
+    EngineNotReadyError,
+    InputLengthError,
+    QueueFullError,
+    RequestError,
+)
 from engine.event_stream import EventStream
 from engine.loop import Delivery, EngineLoop, Job
 from engine.outputs import RequestOutput
+from engine.pooling import Pooling
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
 from engine.runner_protocol import ModelRunner
-from engine.sampler import Sampler, TokenChooser
+from engine.sampler import Sampler
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.status import EngineStatus, LaneStatus, StepReport
 from engine.text.tokenizer import Tokenizer
+from engine.token_chooser import TokenChooser
 
-__all__ = ["EngineService", "EventStream"]
+__all__ = ["EngineService", "EngineStatus", "EventStream", "LaneStatus", "StepReport"]
+
+TEXTS_PER_LANE = 2  # of one call of `embed` that are open at once: one runs, and the next is there when it ends
 
 
 class EngineService:
     """Owns the engine's thread, and the runner, which it closes at the end; belongs to the event loop's thread."""
 
-    def __init__(self, runner: ModelRunner, tokenizer: Tokenizer, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        tokenizer: Tokenizer,
+        config: EngineConfig,
+        pooling: Pooling | None = Pooling.LAST,
+    ) -> None:
+        """`pooling`: how the model makes embeddings; None where it makes none."""
         pool = BlockPool(runner.n_blocks, runner.block_tokens)
         self.context_length = min(runner.context_length, pool.capacity_tokens)
         self._runner = runner
         self._tokenizer = tokenizer
         self._config = config
-        self._scheduler = Scheduler(config, pool, runner.max_rows)
-        self._engine = EngineLoop(runner, self._scheduler, Sampler(runner.vocab_size), self._publish)
+        self._pool = pool
+        self._pooling = pooling
+        self._scheduler = Scheduler(config, pool, runner.max_rows, runner.max_logit_rows)
+        sampler = Sampler(min(runner.vocab_size, tokenizer.vocab_size))
+        self._engine = EngineLoop(runner, self._scheduler, sampler, self._publish)
         self._thread = threading.Thread(target=self._engine.run, name="octavo-engine", daemon=True)
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._accepting = False
+        self._stopping = False
         self._runner_closed = False
         self._open: set[EventStream] = set()  # requests whose end the engine has not announced
+        self._on_end: dict[EventStream, Callable[[], None]] = {}  # what follows on the end of some of them
         self._none_open = asyncio.Event()
         self._none_open.set()
         self._mean_seconds = 0.0  # of the last few requests, in their lanes
+        self.observers: list[Callable[[StepReport], None]] = []  # called once a step, in the event loop's thread
 
     @property
     def running(self) -> int:
@@ -49,6 +75,21 @@ class EngineService:
     def waiting(self) -> int:
         """Requests that wait for a lane."""
         return max(0, len(self._open) - self.running)
+
+    def status(self) -> EngineStatus:
+        """Tell what runs now, as the engine's thread left it a moment ago."""
+        lanes = tuple(
+            LaneStatus(sequence.request.id, sequence.prompt_tokens, sequence.computed, sequence.new_tokens)
+            for sequence in tuple(self._scheduler.running)
+        )
+        return EngineStatus(
+            lanes=self._config.lanes,
+            running=lanes,
+            waiting=max(0, len(self._open) - len(lanes)),
+            blocks=self._pool.n_blocks,
+            free_blocks=self._pool.free_blocks,
+            alive=self._event_loop is None or self._thread.is_alive(),
+        )
 
     def start(self) -> None:
         """Start the engine's thread; events will arrive in the running event loop."""
@@ -65,6 +106,7 @@ class EngineService:
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_seconds):
                 await self._none_open.wait()
+        self._stopping = True
         if self._thread.is_alive():
             self._engine.stop()
             await asyncio.to_thread(self._thread.join)
@@ -72,15 +114,53 @@ class EngineService:
             self._runner_closed = True
             self._runner.close()
 
-    def submit(self, request: Request) -> EventStream:
-        """Queue a request and return its events.
+    def submit(self, *requests: Request) -> list[EventStream]:
+        """Queue requests, all or none, and return the events of each.
 
         Raises at once: ContextLengthError, RequestError (a token id out of range), QueueFullError, EngineNotReadyError.
         """
         self._check_ready()
-        max_new_tokens = self._check_prompt(request)
-        self._check_queue()
-        sequence = Sequence(request, max_new_tokens, TokenChooser(request.sampling))
+        limits = [self._check_request(request) for request in requests]
+        self._check_queue(len(requests))
+        return [self._enqueue(request, limit) for request, limit in zip(requests, limits, strict=True)]
+
+    def embed(self, name: str, prompts: Iterable[tuple[int, ...]]) -> Embeddings:
+        """Queue texts for their embeddings; a few at a time, so that one call does not fill the queue.
+
+        Raises at once as `submit` does, with the place of a text that is at fault: input[2].
+        """
+        self._check_ready()
+        if self._pooling is None:
+            raise RequestError("This model makes no embeddings; use one that does.", param="model")
+        requests = [
+            Request(id=name, choice=place, prompt=prompt, max_tokens=0, pooling=self._pooling)
+            for place, prompt in enumerate(prompts)
+        ]
+        for request in requests:
+            self._check_text(request)
+        self._check_queue(1)
+        embeddings = Embeddings(requests, lambda request: self._enqueue_text(request, embeddings))
+        room = self._config.lanes + self._config.max_waiting - len(self._open)
+        for _ in range(min(room, TEXTS_PER_LANE * self._config.lanes)):
+            embeddings.queue_next()
+        return embeddings
+
+    def _check_text(self, request: Request) -> None:
+        param = f"input[{request.choice}]"
+        assert request.prompt
+        self._check_ids(request.prompt, param)
+        if len(request.prompt) > self.context_length:
+            raise InputLengthError(len(request.prompt), self.context_length, param=param)
+
+    def _enqueue_text(self, request: Request, embeddings: Embeddings) -> EventStream | None:
+        if self._stopping:
+            return None
+        stream = self._enqueue(request, 0)
+        self._on_end[stream] = embeddings.queue_next
+        return stream
+
+    def _enqueue(self, request: Request, max_new_tokens: int) -> EventStream:
+        sequence = Sequence(request, max_new_tokens, TokenChooser(request, self._tokenizer.end_ids))
         output = RequestOutput(request, self._tokenizer, max_new_tokens)
         stream = EventStream(lambda: self._engine.abort(sequence))
         self._open.add(stream)
@@ -94,41 +174,60 @@ class EngineService:
         if not self._thread.is_alive():
             raise EngineNotReadyError("The engine has stopped after an internal fault; restart the server.")
 
-    def _check_prompt(self, request: Request) -> int:
+    def _check_request(self, request: Request) -> int:
         """Return how many tokens the request may generate: the context is its end if nothing else is."""
-        assert request.prompt and (request.max_tokens is None or request.max_tokens > 0)
-        for token in (min(request.prompt), max(request.prompt)):
-            if not 0 <= token < self._runner.vocab_size:
-                raise RequestError(
-                    f"The prompt holds token id {token}; ids of this model are 0 to {self._runner.vocab_size - 1}.",
-                    param="prompt",
-                )
+        least = 1 if request.prompt_logprobs is None else 0
+        assert request.prompt and (request.max_tokens is None or request.max_tokens >= least)
+        sampling = request.sampling
+        self._check_ids(request.prompt, "prompt")
+        self._check_ids([token for token, _ in sampling.logit_bias], "logit_bias")
+        self._check_ids(sampling.allowed_tokens or (), "allowed_token_ids")
+        self._check_ids([token for sequence in sampling.banned_sequences for token in sequence], "bad_words")
+        self._check_ids(request.stop_tokens, "stop_token_ids")
         room = self.context_length - len(request.prompt)
         if room < 1:
             raise ContextLengthError(len(request.prompt), self.context_length)
         return room if request.max_tokens is None else min(room, request.max_tokens)
 
-    def _check_queue(self) -> None:
+    def _check_ids(self, tokens: Iterable[int], param: str) -> None:
+        for token in (min(tokens, default=0), max(tokens, default=0)):
+            if not 0 <= token < self._runner.vocab_size:
+                raise RequestError(
+                    f"{param} holds token id {token}; ids of this model are 0 to {self._runner.vocab_size - 1}.",
+                    param=param,
+                )
+
+    def _check_queue(self, count: int) -> None:
         """Count every open request, so that a burst to an idle engine may fill all lanes before one is admitted."""
-        if len(self._open) >= self._config.lanes + self._config.max_waiting:
+        capacity = self._config.lanes + self._config.max_waiting
+        if count > capacity:
+            raise RequestError(
+                f"{count} answers at once are more than the {capacity} that this server takes.", param="n"
+            )
+        if len(self._open) + count > capacity:
             retry_after = max(1.0, self._mean_seconds / self._config.lanes)  # when the next lane should be free
             raise QueueFullError(self._config.max_waiting, retry_after=retry_after)
 
-    def _publish(self, batch: list[Delivery]) -> None:
+    def _publish(self, batch: list[Delivery], report: StepReport | None) -> None:
         """Called by the engine's thread, once a step. A closed event loop has no readers left."""
         assert self._event_loop is not None
         with suppress(RuntimeError):
-            self._event_loop.call_soon_threadsafe(self._deliver, batch)
+            self._event_loop.call_soon_threadsafe(self._deliver, batch, report)
 
-    def _deliver(self, batch: list[Delivery]) -> None:
+    def _deliver(self, batch: list[Delivery], report: StepReport | None) -> None:
         for stream, item in batch:
             stream.deliver(item)
             if not isinstance(item, TextEvent):
                 self._open.discard(stream)
+                if (follow_up := self._on_end.pop(stream, None)) is not None:
+                    follow_up()
             if isinstance(item, FinishEvent) and item.reason is not FinishReason.ABORT:
                 self._note_duration(item.timings.prefill_seconds + item.timings.decode_seconds)
         if not self._open:
             self._none_open.set()
+        if report is not None:
+            for observe in self.observers:
+                observe(report)
 
     def _note_duration(self, seconds: float) -> None:
         self._mean_seconds = 0.8 * self._mean_seconds + 0.2 * seconds if self._mean_seconds else seconds

@@ -107,7 +107,7 @@ def exp_weight(exponent: Any) -> Any:
 
 
 @njit_inline
-def _block_keys(logits: Any, block_values: Any) -> Any:
+def block_keys(logits: Any, block_values: Any) -> Any:
     """Write the largest key of each block; return the lowest id of the largest key of all."""
     bits = logits.view(np.int32)
     for block in range(block_values.size):
@@ -127,7 +127,7 @@ def _block_keys(logits: Any, block_values: Any) -> Any:
 @njit_kernel
 def argmax(logits: Any, scratch: Any) -> Any:
     """Return the lowest id of the largest logit of float32 [V]; -1 if no logit is above -inf."""
-    token = _block_keys(logits, scratch.block_values)
+    token = block_keys(logits, scratch.block_values)
     return token if logits[token] > -np.inf else -1
 
 
@@ -154,7 +154,7 @@ def _select(values: Any, n: Any, need: Any, weighted: Any, histogram: Any) -> An
 
 
 @njit_inline
-def _top_k(logits: Any, top_k: Any, scratch: Any) -> Any:
+def keep_top_k(logits: Any, top_k: Any, scratch: Any) -> Any:
     """Write ids and scores of the k largest logits, ids ascending.
 
     At least k logits reach the k-th largest block maximum, so only blocks that reach it are looked into.
@@ -183,7 +183,7 @@ def _top_k(logits: Any, top_k: Any, scratch: Any) -> Any:
 
 
 @njit_inline
-def _weigh(scores: Any, peak: Any, temperature: Any, min_p: Any, scratch: Any) -> Any:
+def weigh(scores: Any, peak: Any, temperature: Any, min_p: Any, scratch: Any) -> Any:
     """Write the weights of scores [n], 0 below min-p, and each block's largest; return their sum."""
     inverse = np.float32(min(1.0 / temperature, 1e38))
     least = np.int64(math.ceil(min_p * _ONE))
@@ -251,15 +251,15 @@ def draw(logits: Any, temperature: Any, top_k: Any, min_p: Any, top_p: Any, unif
 
     top_k = 0, min_p = 0 and top_p = 1 are off.
     """
-    largest = _block_keys(logits, scratch.block_values)
+    largest = block_keys(logits, scratch.block_values)
     peak = logits[largest]
     if not (-np.inf < peak < np.inf):
         return largest if peak == np.inf else -1
     tokens, scores = scratch.identity, logits
     if 0 < top_k < logits.size:
-        _top_k(logits, top_k, scratch)
+        keep_top_k(logits, top_k, scratch)
         tokens, scores = scratch.ids[:top_k], scratch.scores[:top_k]
-    total = _weigh(scores, peak, temperature, min_p, scratch)
+    total = weigh(scores, peak, temperature, min_p, scratch)
     if top_p < 1.0:
         total = _top_p(tokens, total, top_p, scratch)
         tokens = scratch.ids

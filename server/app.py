@@ -6,11 +6,48 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from server.endpoints import Endpoints
 from server.errors import install_error_handlers
 from server.limits import BodyLimit
+from server.metrics import Metrics
 from server.request_context import RequestContext
-from server.routes import chat, completions, health, models
+from server.responses.store import ResponseStore
+from server.routes import (
+    cancel,
+    capabilities,
+    chat,
+    completions,
+    docs,
+    embeddings,
+    health,
+    messages,
+    models,
+    props,
+    responses,
+    slots,
+    templates,
+    tokens,
+)
+from server.routes.metrics import metrics_router
+from server.security import ApiKeys, KeyGuard
 from server.serving import Serving
+from server.sites import Cors, SiteGuard, Sites
+
+# Under /v1, and without it for clients whose base URL lacks it.
+API_ROUTERS = (
+    chat.router,
+    completions.router,
+    embeddings.router,
+    tokens.router,
+    templates.router,
+    models.router,
+    capabilities.router,
+    cancel.router,
+    messages.router,
+    responses.router,
+)
+# Where other servers have them; clients look for them there.
+ROOT_ROUTERS = (health.router, props.router, slots.router, docs.router)
 
 
 def create_app(serving: Serving) -> ASGIApp:
@@ -24,10 +61,31 @@ def create_app(serving: Serving) -> ASGIApp:
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.serving = serving
+    app.state.responses = ResponseStore()
     install_error_handlers(app)
-    app.include_router(health.router)
-    for module in (chat, completions, models):
-        app.include_router(module.router, prefix="/v1")
-        app.include_router(module.router)  # clients whose base URL lacks the /v1
-    limited = BodyLimit(app, serving.options.max_body_bytes)
-    return RequestContext(limited, draining=lambda: serving.draining)
+    for router in ROOT_ROUTERS:
+        app.include_router(router)
+    for router in API_ROUTERS:
+        app.include_router(router, prefix="/v1")
+        app.include_router(router, include_in_schema=False)
+    metrics = _add_metrics(app, serving) if serving.options.metrics else None
+    on_status = metrics.note_status if metrics is not None else None
+    return RequestContext(_guarded(app, serving), lambda: serving.draining, on_status)
+
+
+def _add_metrics(app: FastAPI, serving: Serving) -> Metrics:
+    metrics = Metrics(Endpoints((*ROOT_ROUTERS, *API_ROUTERS)).label, serving.open_requests)
+    app.include_router(metrics_router(metrics))
+    serving.request_observer = metrics
+    serving.when_ready(metrics.watch)
+    return metrics
+
+
+def _guarded(app: ASGIApp, serving: Serving) -> ASGIApp:
+    """What a request passes before it reaches a route; errors on the way carry CORS headers too."""
+    options = serving.options
+    keys = ApiKeys(options.api_keys)
+    sites = Sites(options.host, options.allowed_hosts, options.cors_origins)
+    keyed = KeyGuard(BodyLimit(app, options.max_body_bytes), keys)
+    shared = Cors(keyed, sites)
+    return shared if keys else SiteGuard(shared, sites)

@@ -6,15 +6,19 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from engine.errors import RequestError
 from server.errors import ClientGoneError, MediaTypeError, clip
-from server.parameters import Parameter, ignored_parameters, strictly
-from server.protocol.common import GenerationBody
+from server.parameters import Nested, Parameter, ignored_parameters, strictly
+from server.protocol.common import ProtocolModel
 from server.validation import request_error
 
-B = TypeVar("B", bound=GenerationBody)
+LONGEST_AT_ONCE = 1 << 18  # bytes that are decoded and checked on the event loop
+DEEPEST = 100  # levels of objects and arrays within each other
+
+B = TypeVar("B", bound=ProtocolModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,23 @@ class Parsed(Generic[B]):
     ignored: list[str]
 
 
-async def parse_body(request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool) -> Parsed[B]:
+async def parse_body(
+    request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
+) -> Parsed[B]:
     """Read, decode and check one request; raises RequestError and its kin."""
     _check_media_type(request.headers.get("content-type", ""))
-    given, notes = _unwrap_extra_body(_json_object(await _read(request)))
-    notes += ignored_parameters(given, table)
+    raw = await _read(request)
+    if len(raw) > LONGEST_AT_ONCE:  # other streams go on meanwhile
+        return await run_in_threadpool(parse_bytes, raw, model, table, strict=strict, nested=nested)
+    return parse_bytes(raw, model, table, strict=strict, nested=nested)
+
+
+def parse_bytes(
+    raw: bytes, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
+) -> Parsed[B]:
+    """Decode and check a body that has been read."""
+    given, notes = _unwrap_extra_body(_json_object(raw))
+    notes += ignored_parameters(given, table, nested)
     if strict:
         strictly(notes)
     try:
@@ -57,7 +73,18 @@ def _json_object(raw: bytes) -> dict[str, Any]:
         raise RequestError(f"The body is not valid JSON: {clip(str(error))}.", code="invalid_json") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_type")
+    _check_depth(value)
     return value
+
+
+def _check_depth(value: object) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        inside = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [child for children in inside for child in children if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise RequestError(f"The body is nested deeper than {DEEPEST} levels; make it flatter.", code="invalid_json")
 
 
 def _unwrap_extra_body(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

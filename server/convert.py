@@ -1,137 +1,131 @@
-"""Protocol request -> engine Request: messages, template, tokens, limits. Pure, and run in a thread."""
+"""Protocol bodies -> plans for the engine: prompt, limits, grammar, parser. Blocking, and run in a thread."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
-from engine.errors import ContextLengthError, RequestError, TemplateError
-from engine.request import Request, SamplingParams
-from server.errors import clip
-from server.protocol.chat import AssistantMessage, ChatBody, Message, ToolMessage
-from server.protocol.common import GenerationBody
+from engine.constraint import Constraint
+from engine.errors import RequestError
+from server.answer import Plan
+from server.context_guard import checked_chat_length
+from server.output_rules import output_rule
+from server.prompts import ChatPrompt, chat_prompt, checked_length
+from server.protocol.chat import ChatBody
 from server.protocol.completions import CompletionBody
-from server.served import ChatTemplate, ServedModel
-
-# Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
-RENDERER_ARGUMENTS = frozenset(
-    {
-        *("self", "extra", "messages", "conversation", "tools", "documents", "template", "chat_template"),
-        *("add_generation_prompt", "continue_final_message", "tokenize", "tokenizer", "tokenizer_kwargs"),
-        *("padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask"),
-        *("bos_token", "eos_token", "raise_exception", "strftime_now"),
-    }
-)
-
-PlainMessage = dict[str, object]
+from server.protocol.generation import GenerationBody
+from server.sampling import requests_for
+from server.served import ServedModel
+from server.serving import ServingOptions
 
 
-def chat_request(body: ChatBody, model: ServedModel, request_id: str) -> Request:
-    """Render and tokenize a chat; raises RequestError for what cannot be done."""
-    if model.template is None:
-        raise RequestError(f"The model '{model.id}' has no chat template; use POST /v1/completions.", param="messages")
-    extra = _template_arguments(body.chat_template_kwargs)
-    rendered = _render(model.template, plain_messages(body.messages), extra)
-    prompt = model.tokenizer.encode_rendered(rendered)
-    return _request(body, request_id, _checked_prompt(prompt, model, "messages"), body.token_limit)
+def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: ServingOptions) -> Plan:
+    """Render, tokenize and constrain a chat; raises RequestError for what cannot be done."""
+    _check_choices(body, options)
+    prompt = chat_prompt(body, model, options.default_template_kwargs)
+    tokens = checked_chat_length(body, prompt.tokens, model)
+    inside = model.format.opens_thinking(prompt.text)
+    requests = requests_for(
+        body,
+        model,
+        request_id,
+        [tokens],
+        constraint=_chat_constraint(body, prompt, model, inside),
+        thinking=model.format.thinking_plan(inside=inside, budget=prompt.wish.budget),
+        marks=model.format.marks,
+    )
+    callable_tools = prompt.offer.tools if prompt.offer.choice.mode != "none" else None
+    new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
+    return Plan(id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes)
 
 
-def completion_request(body: CompletionBody, model: ServedModel, request_id: str) -> Request:
-    """Tokenize a raw prompt, or check the token ids given; raises RequestError for what cannot be done."""
-    if isinstance(body.prompt, str):
-        prompt = model.tokenizer.encode_prompt(body.prompt)
+def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool) -> Constraint | None:
+    offer = prompt.offer
+    if offer.tools and model.format.tools is None:
+        raise RequestError(
+            f"tools: the chat template of '{model.id}' has no place for tools; leave them out or use another model.",
+            param="tools",
+            code="unsupported_value",
+        )
+    rule = output_rule(body)
+    if rule is not None:
+        if offer.tools and offer.choice.mode != "none":
+            raise RequestError(
+                f"{rule[1]}: an answer that has a fixed form cannot call tools; send 'tool_choice': \"none\".",
+                param=rule[1],
+                code="unsupported_value",
+            )
+        return model.constraints.compile(model.format.answer_grammar(rule[0], inside_thinking=inside), param=rule[1])
+    if not offer.tools:
+        return None
+    grammar = model.format.tool_grammar(offer.tools, offer.choice, parallel=offer.parallel, inside_thinking=inside)
+    return None if grammar is None else model.constraints.compile(grammar, param="tools")
+
+
+def completion_plan(body: CompletionBody, model: ServedModel, request_id: str, options: ServingOptions) -> Plan:
+    """Tokenize raw prompts, or check the token ids given; raises RequestError for what cannot be done."""
+    _check_choices(body, options)
+    prompts = [_prompt_tokens(body, model, path, prompt) for path, prompt in body.prompts]
+    rule = output_rule(body)
+    constraint = None if rule is None else model.constraints.compile(f"start: {rule[0]}", param=rule[1])
+    scores_prompt = body.echo and (body.logprobs is not None or body.max_tokens == 0)
+    requests = requests_for(
+        body,
+        model,
+        request_id,
+        prompts,
+        prompt_logprobs=(body.logprobs or 0) if scores_prompt else None,
+        constraint=constraint,
+    )
+    echo = tuple(_text(prompt, model) for _, prompt in body.prompts) if body.echo else ()
+    return Plan(id=request_id, requests=requests, n=body.n, echo=echo)
+
+
+def _check_choices(body: GenerationBody, options: ServingOptions) -> None:
+    if body.n > options.max_n:
+        raise RequestError(
+            f"n: this server gives at most {options.max_n} answers to a request (got {body.n}).",
+            param="n",
+            code="integer_above_max_value",
+        )
+
+
+def _prompt_tokens(body: CompletionBody, model: ServedModel, path: str, prompt: str | list[int]) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        tokens = _encoded(prompt, body, model)
     else:
-        prompt = _checked_ids(body.prompt, model.vocab_size)
-    return _request(body, request_id, _checked_prompt(prompt, model, "prompt"), body.max_tokens)
+        tokens = checked_ids(prompt, model.vocab_size, path)
+    return checked_length(_with_suffix(tokens, body, model) if body.suffix else tokens, model, path)
 
 
-def _request(body: GenerationBody, request_id: str, prompt: list[int], max_tokens: int | None) -> Request:
-    sampling = SamplingParams(
-        temperature=body.temperature,
-        top_k=max(body.top_k, 0),
-        top_p=body.top_p,
-        min_p=body.min_p,
-        seed=body.seed,
-    )
-    return Request(
-        id=request_id,
-        prompt=tuple(prompt),
-        max_tokens=max_tokens,
-        sampling=sampling,
-        stop=tuple(body.stop),
-        ignore_eos=body.ignore_eos,
-    )
+def _encoded(prompt: str, body: CompletionBody, model: ServedModel) -> list[int]:
+    if body.add_special_tokens:
+        return model.tokenizer.encode_prompt(prompt)
+    return model.tokenizer.encode(prompt, parse_special=True)
 
 
-def _checked_ids(prompt: list[int], vocab_size: int) -> list[int]:
+def _with_suffix(tokens: list[int], body: CompletionBody, model: ServedModel) -> list[int]:
+    """The prompt for the text between two others: both after tokens that say which is which."""
+    infill = model.tokenizer.infill_ids
+    if infill is None:
+        raise RequestError(
+            f"suffix: the model '{model.id}' has no tokens for infilling; leave it out or use another model.",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    suffix = model.tokenizer.encode(body.suffix)
+    bos = tokens[:1] if tokens[:1] == [model.tokenizer.bos_id] else []
+    return [*bos, infill.prefix, *tokens[len(bos) :], infill.suffix, *suffix, infill.middle]
+
+
+def checked_ids(prompt: list[int], vocab_size: int, path: str) -> list[int]:
     for index, token in enumerate(prompt):
         if token >= vocab_size:
-            raise RequestError(
-                f"prompt[{index}]: token id {token} is not in the vocabulary of {vocab_size}.", param=f"prompt[{index}]"
-            )
+            param = f"{path}[{index}]"
+            raise RequestError(f"{param}: token id {token} is not in the vocabulary of {vocab_size}.", param=param)
     return prompt
 
 
-def _checked_prompt(prompt: list[int], model: ServedModel, param: str) -> list[int]:
-    if not prompt:
-        raise RequestError(f"{param}: the prompt is empty; send at least one token.", param=param)
-    if len(prompt) >= model.context_length:
-        raise ContextLengthError(len(prompt), model.context_length, param=param)
-    return prompt
-
-
-def _template_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in arguments:
-        if name in RENDERER_ARGUMENTS or not name.isidentifier() or name.startswith("_"):
-            param = f"chat_template_kwargs.{clip(name, 64)}"
-            raise RequestError(f"{param}: not a name that a request may give to the chat template.", param=param)
-    return arguments
-
-
-def _render(template: ChatTemplate, messages: list[PlainMessage], extra: Mapping[str, Any]) -> Any:
-    try:
-        return template.render(messages, add_generation_prompt=True, extra=extra)
-    except TemplateError as error:
-        raise RequestError(str(error), param=error.param or "messages", code=error.code) from error
-
-
-def plain_messages(messages: Sequence[Message]) -> list[PlainMessage]:
-    """Messages as plain data with text content; what templates need beyond that is the template's affair."""
-    call_ids: set[str] = set()
-    return [_plain_message(message, f"messages[{index}]", call_ids) for index, message in enumerate(messages)]
-
-
-def _plain_message(message: Message, path: str, call_ids: set[str]) -> PlainMessage:
-    # Parts are joined by line breaks, as other servers do.
-    plain: PlainMessage = {"role": message.role, "content": "\n".join(part.text for part in message.content)}
-    if message.name is not None:
-        plain["name"] = message.name
-    match message:
-        case AssistantMessage():
-            plain |= _assistant_extras(message)
-            call_ids.update(call.id for call in message.tool_calls)
-        case ToolMessage():
-            _check_call_id(message, path, call_ids)
-            plain["tool_call_id"] = message.tool_call_id
-    return plain
-
-
-def _assistant_extras(message: AssistantMessage) -> PlainMessage:
-    extras: PlainMessage = {"content": message.refusal} if message.refusal and not message.content else {}
-    reasoning = message.reasoning_content or message.reasoning
-    if reasoning:
-        extras |= {"reasoning_content": reasoning, "reasoning": reasoning}
-    if message.tool_calls:
-        extras["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": call.type,
-                "function": {"name": call.function.name, "arguments": call.function.arguments},
-            }
-            for call in message.tool_calls
-        ]
-    return extras
-
-
-def _check_call_id(message: ToolMessage, path: str, call_ids: set[str]) -> None:
-    if message.name is None and message.tool_call_id not in call_ids:
-        param = f"{path}.tool_call_id"
-        raise RequestError(f"{param}: no earlier assistant message has a tool call of this id.", param=param)
+def _text(prompt: str | Sequence[int], model: ServedModel) -> str:
+    """A prompt as its echo shows it."""
+    if isinstance(prompt, str):
+        return prompt
+    return b"".join(map(model.tokenizer.token_bytes, prompt)).decode(errors="replace")

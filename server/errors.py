@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from engine.errors import (
     ContextLengthError,
@@ -18,6 +19,7 @@ from engine.errors import (
     QueueFullError,
     RequestError,
 )
+from server.messages.errors import is_messages_path, messages_error
 
 logger = logging.getLogger("octavo.server")
 
@@ -56,8 +58,50 @@ class MediaTypeError(RequestError):
         )
 
 
+class ApiKeyError(RequestError):
+    """The request carries no API key that this server knows."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This server asks for an API key, and the request carries none that it knows;"
+            " send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.",
+            code="invalid_api_key",
+        )
+
+
+class ForbiddenError(RequestError):
+    """The request names a host, or comes from a web page, that this server was not told to trust."""
+
+
+class UnknownRequestError(RequestError):
+    """No request of this caller by that id is being answered."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No request '{clip(name)}' of yours is being answered now; it may have ended.",
+            param="id",
+            code="request_not_found",
+        )
+
+
+class UnknownResponseError(RequestError):
+    """The caller has no response of this id, or it has been forgotten."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No response '{clip(name)}' of yours is kept here; it may have been deleted or forgotten,"
+            " or made with 'store': false.",
+            param="response_id",
+            code="response_not_found",
+        )
+
+
 class ClientGoneError(OctavoError):
     """The client closed its connection before the answer was complete."""
+
+
+class AnswerCancelledError(OctavoError):
+    """Somebody asked for the answer to be ended, by its id."""
 
 
 def clip(text: str, limit: int = 200) -> str:
@@ -96,6 +140,8 @@ def wire_error(error: Exception) -> WireError:
             return WireError(status=503, message=str(error), type="server_error", code="not_ready", headers=headers)
         case ClientGoneError():
             return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="client_closed_request")
+        case AnswerCancelledError():
+            return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="request_cancelled")
         case HTTPException():
             return _http_error(error)
         case RequestValidationError():
@@ -107,16 +153,22 @@ def wire_error(error: Exception) -> WireError:
 def _request_error(error: RequestError) -> WireError:
     status, kind = 400, "invalid_request_error"
     details: dict[str, int] = {}
+    headers: dict[str, str] = {}
     match error:
-        case UnknownModelError():
+        case ApiKeyError():
+            status, kind = 401, "authentication_error"
+            headers = {"WWW-Authenticate": "Bearer"}
+        case ForbiddenError():
+            status = 403
+        case UnknownModelError() | UnknownRequestError() | UnknownResponseError():
             status, kind = 404, "not_found_error"
         case BodyTooLargeError():
             status = 413
+            headers = {"Connection": "close"}
         case MediaTypeError():
             status = 415
         case ContextLengthError(prompt_tokens=prompt_tokens, context_length=context_length):
             details = {"n_prompt_tokens": prompt_tokens, "n_ctx": context_length}
-    headers = {"Connection": "close"} if status == 413 else {}
     return WireError(
         status=status,
         message=str(error),
@@ -148,11 +200,25 @@ def _our_fault(error: Exception) -> WireError:
     return WireError(status=500, message=message, type="server_error", code="internal_error", headers=headers)
 
 
+class ErrorResponse(Response):
+    """An error in the shape of the API that was called: the path tells, once the answer is sent."""
+
+    media_type = "application/json"
+
+    def __init__(self, wire: WireError) -> None:
+        super().__init__(status_code=wire.status, headers=wire.headers)
+        self._wire = wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire = self._wire
+        is_anthropic = is_messages_path(scope["path"])
+        self.body = orjson.dumps(messages_error(wire.status, wire.message) if is_anthropic else wire.body())
+        self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
+
+
 def error_response(error: Exception) -> Response:
-    wire = wire_error(error)
-    return Response(
-        orjson.dumps(wire.body()), status_code=wire.status, headers=wire.headers, media_type="application/json"
-    )
+    return ErrorResponse(wire_error(error))
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from engine.errors import OctavoError
+from server.http_protocol import BoundedProtocol
 from server.serving import Serving
 
 KEEP_ALIVE_SECONDS = 75
@@ -60,6 +61,7 @@ class HttpServer(uvicorn.Server):
         # RequestContext sends the date; uvicorn would keep its own up to date ten times a second.
         config = uvicorn.Config(
             app,
+            http=BoundedProtocol,
             lifespan="on",
             ws="none",
             access_log=False,

@@ -1,11 +1,39 @@
-"""The body size limit, enforced while the body is read."""
+"""Limits on a body: its size while it is read, and how deep its JSON nests before it is parsed."""
 
+import numpy as np
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine.errors import RequestError
 from server.errors import BodyTooLargeError, error_response
 
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 128  # objects and arrays within each other; what walks a body later may recurse as deep
+CHUNK = 1 << 18
+
+QUOTE = ord('"')
+STEPS = np.zeros(256, np.int32)  # how each byte outside strings changes the depth
+STEPS[list(b"[{")] = 1
+STEPS[list(b"]}")] = -1
+
+
+def check_depth(raw: bytes) -> None:
+    """Refuse JSON that nests deeper than MAX_DEPTH; linear in its length. Whether it is JSON at all is not judged."""
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(raw) > MAX_DEPTH:
+        raise RequestError(f"The body nests deeper than {MAX_DEPTH} objects and arrays.", code="invalid_value")
+
+
+def _depth(raw: bytes) -> int:
+    without_escapes = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    deepest = depth = 0
+    in_string = False
+    for start in range(0, len(without_escapes), CHUNK):
+        data = np.frombuffer(without_escapes[start : start + CHUNK], np.uint8)
+        inside = np.logical_xor.accumulate(data == QUOTE) ^ in_string
+        depths = depth + np.cumsum(np.where(inside, 0, STEPS[data]))
+        deepest = max(deepest, int(depths.max()))
+        depth, in_string = int(depths[-1]), bool(inside[-1])
+    return deepest
 
 
 class BodyLimit:

@@ -1,74 +1,38 @@
-"""The JSON of answers: what a chat completion and a text completion look like, whole and in chunks."""
+"""What the answers of chat and text completions have in common: who answers, what was used, what it took."""
 
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import orjson
+
 from engine.request import FinishEvent
+from server.answer import Finish, Update
+from server.served import ServedModel
 
 Json = dict[str, object]
 
+DONE = b"data: [DONE]\n\n"
+
 
 class Shape(Protocol):
-    """How one API names its objects and spells its choices; None means that this API has no such chunk."""
+    """How one API spells the choices of one answer, in chunks or whole; it hears of every update once."""
 
-    id_prefix: str
     whole_object: str
     chunk_object: str
 
-    def opening(self) -> Json | None: ...
-    def piece(self, text: str) -> Json: ...
-    def closing(self, reason: str) -> Json: ...
-    def whole(self, text: str, reason: str) -> Json: ...
+    def chunks(self, update: Update) -> list[Json]: ...
 
+    def add(self, update: Update) -> None: ...
 
-class ChatShape:
-    id_prefix = "chatcmpl-"
-    whole_object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
+    def whole(self) -> list[Json]: ...
 
-    def opening(self) -> Json | None:
-        return self._chunk({"role": "assistant", "content": ""}, None)
-
-    def piece(self, text: str) -> Json:
-        return self._chunk({"content": text}, None)
-
-    def closing(self, reason: str) -> Json:
-        return self._chunk({}, reason)
-
-    def _chunk(self, delta: Json, reason: str | None) -> Json:
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-
-    def whole(self, text: str, reason: str) -> Json:
-        # Strict clients break without the null refusal.
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-
-
-class CompletionShape:
-    id_prefix = "cmpl-"
-    whole_object = "text_completion"
-    chunk_object = "text_completion"
-
-    def opening(self) -> Json | None:
-        return None
-
-    def piece(self, text: str) -> Json:
-        return self._choice(text, None)
-
-    def closing(self, reason: str) -> Json:
-        return self._choice("", reason)
-
-    def whole(self, text: str, reason: str) -> Json:
-        return self._choice(text, reason)
-
-    def _choice(self, text: str, reason: str | None) -> Json:
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
-
-
-CHAT = ChatShape()
-COMPLETION = CompletionShape()
+    @property
+    def extras(self) -> Mapping[str, object]:
+        """What stands beside the choices, in the whole answer or in its first chunk."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,48 +44,135 @@ class Identity:
     fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def envelope(self, kind: str, choices: list[Json]) -> Json:
+    def envelope(self, kind: str) -> Json:
         return {
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,
-            "choices": choices,
         }
 
 
-def new_id(shape: Shape) -> str:
-    return shape.id_prefix + secrets.token_hex(16)
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What the model and the machine would allow."""
+
+    bytes_per_step: int  # that one pass over the weights reads
+    bandwidth: float | None = None  # of memory, in bytes a second; None: not measured
 
 
-def usage(finish: FinishEvent) -> Json:
+def new_id(prefix: str) -> str:
+    return prefix + secrets.token_hex(16)
+
+
+def identity(model: ServedModel, answer_id: str) -> Identity:
+    return Identity(id=answer_id, model=model.id, fingerprint=model.fingerprint)
+
+
+class ChunkWriter:
+    """Updates to the bytes of a stream. What all chunks have in common is encoded once."""
+
+    def __init__(self, identity: Identity, shape: Shape, speed: Speed, n: int, *, include_usage: bool) -> None:
+        self._head = b"data: " + orjson.dumps(identity.envelope(shape.chunk_object))[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._shape = shape
+        self._speed = speed
+        self._n = n
+        self._include_usage = include_usage
+        self._extras = shape.extras
+        self._finishes: dict[int, Finish] = {}
+
+    def write(self, update: Update, *, is_last: bool) -> bytes:
+        """The chunks of one update; the last update of all brings the figures."""
+        encoded = [self._head + orjson.dumps(choice) + self._tail for choice in self._shape.chunks(update)]
+        if self._extras and encoded:
+            encoded[0] = self._with(encoded[0], self._extras)
+            self._extras = {}
+        if update.finish is not None:
+            self._finishes[update.choice] = update.finish
+        if is_last:
+            encoded.append(self._usage_chunk() if self._include_usage else self._with(encoded.pop(), self._figures()))
+        return b"".join(encoded)
+
+    def _with(self, chunk: bytes, more: Mapping[str, object]) -> bytes:
+        return chunk[: -len(b"}\n\n")] + b"," + orjson.dumps(more)[1:] + b"\n\n"
+
+    def _usage_chunk(self) -> bytes:
+        chunk = self._head + b"]}\n\n"
+        return self._with(chunk, {"usage": usage(self._ordered(), self._n), **self._figures()})
+
+    def _figures(self) -> Json:
+        return {"timings": timings(*(finish.event for finish in self._ordered()), speed=self._speed)}
+
+    def _ordered(self) -> list[Finish]:
+        return [self._finishes[choice] for choice in sorted(self._finishes)]
+
+
+def whole_answer(identity: Identity, shape: Shape, finishes: Sequence[Finish], n: int, speed: Speed) -> Json:
+    """The JSON of a complete answer; the shape has heard of all updates."""
     return {
-        "prompt_tokens": finish.prompt_tokens,
-        "completion_tokens": finish.completion_tokens,
-        "total_tokens": finish.prompt_tokens + finish.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        **identity.envelope(shape.whole_object),
+        "choices": shape.whole(),
+        "usage": usage(finishes, n),
+        "timings": timings(*(finish.event for finish in finishes), speed=speed),
+        **shape.extras,
+    }
+
+
+def usage(finishes: Sequence[Finish], n: int = 1) -> Json:
+    """Each prompt is counted once, and the answers are added up; `finishes` are in the order of the choices."""
+    events = [finish.event for finish in finishes]
+    prompt_tokens = sum(event.prompt_tokens for event in events[::n])
+    completion_tokens = sum(event.completion_tokens for event in events)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(event.cached_tokens for event in events[::n])},
         "completion_tokens_details": {
-            "reasoning_tokens": 0,
+            "reasoning_tokens": sum(finish.reasoning_tokens for finish in finishes),
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
         },
     }
 
 
-def timings(finish: FinishEvent) -> Json:
-    """Milliseconds and rates under llama-server's names. The first token comes with the prefill, not the decoding."""
-    times = finish.timings
-    return {
-        "queue_ms": round(times.queue_seconds * 1e3, 3),
-        "cache_n": 0,
-        "prompt_n": finish.prompt_tokens,
-        "prompt_ms": round(times.prefill_seconds * 1e3, 3),
-        "prompt_per_second": _rate(finish.prompt_tokens, times.prefill_seconds),
-        "predicted_n": finish.completion_tokens,
-        "predicted_ms": round(times.decode_seconds * 1e3, 3),
-        "predicted_per_second": _rate(finish.completion_tokens - 1, times.decode_seconds),
+def timings(*events: FinishEvent, speed: Speed | None = None) -> Json:
+    """Milliseconds and rates under llama-server's names. The first token comes with the prefill, not the decoding.
+
+    Of several choices, which run side by side: the longest times, and the tokens of all.
+    """
+    decode_seconds = max(event.timings.decode_seconds for event in events)
+    prefill_seconds = max(event.timings.prefill_seconds for event in events)
+    computed = sum(event.prompt_tokens - event.cached_tokens for event in events)
+    decoded = sum(max(event.completion_tokens - 1, 0) for event in events)
+    figures: Json = {
+        "queue_ms": _milliseconds(max(event.timings.queue_seconds for event in events)),
+        "cache_n": sum(event.cached_tokens for event in events),
+        "prompt_n": computed,
+        "prompt_ms": _milliseconds(prefill_seconds),
+        "prompt_per_second": _rate(computed, prefill_seconds),
+        "predicted_n": sum(event.completion_tokens for event in events),
+        "predicted_ms": _milliseconds(decode_seconds),
+        "predicted_per_second": _rate(decoded, decode_seconds),
+        "lanes": round(max(event.timings.mean_lanes for event in events), 2),  # that shared each pass over the weights
     }
+    return figures if speed is None else figures | _against_the_machine(events, decode_seconds, speed)
+
+
+def _against_the_machine(events: Sequence[FinishEvent], seconds: float, speed: Speed) -> Json:
+    """What the longest of the choices read of the weights, one pass a token, and how much of the machine that is."""
+    passes = max(event.completion_tokens - 1 for event in events)
+    read = _rate(passes * speed.bytes_per_step, seconds)
+    figures: Json = {"bytes_per_step": speed.bytes_per_step}
+    return (
+        figures if speed.bandwidth is None else figures | {"bandwidth_percent": round(100 * read / speed.bandwidth, 1)}
+    )
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
 
 
 def _rate(count: int, seconds: float) -> float:

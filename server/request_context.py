@@ -1,4 +1,4 @@
-"""What every HTTP exchange carries: a request id, a date, and a path without a trailing slash."""
+"""What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse."""
 
 import re
 import secrets
@@ -9,34 +9,47 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+SLASHES = re.compile(r"/{2,}")
+
+OnStatus = Callable[[str, int], None]  # (path, status)
 
 
 class RequestContext:
     """Outermost ASGI middleware; `draining` tells whether connections should be closed after their answer."""
 
-    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool], on_status: OnStatus | None = None) -> None:
         self.app = app
         self.draining = draining
+        self.on_status = on_status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
-        scope = {**scope, "path": scope["path"].rstrip("/") or "/", "octavo.request_id": request_id}
-        await self.app(scope, receive, self._with_headers(send, request_id))
+        path = plain_path(scope["path"])
+        scope = {**scope, "path": path, "octavo.request_id": request_id}
+        await self.app(scope, receive, self._with_headers(send, request_id, path))
 
-    def _with_headers(self, send: Send, request_id: str) -> Send:
+    def _with_headers(self, send: Send, request_id: str, path: str) -> Send:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
                 headers["Date"] = formatdate(usegmt=True)
+                headers["X-Content-Type-Options"] = "nosniff"
                 if self.draining():
                     headers["Connection"] = "close"
+                if self.on_status is not None:
+                    self.on_status(path, message["status"])
             await send(message)
 
         return send_with_headers
+
+
+def plain_path(path: str) -> str:
+    """One slash where there are several, and none at the end: clients join base URLs as they like."""
+    return SLASHES.sub("/", path).rstrip("/") or "/"
 
 
 def _request_id(offered: str) -> str:

@@ -1,15 +1,31 @@
 """What the server asks of the engine: the parts of engine.model.ServedModel that it uses, as protocols."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.constraint import Constraint
+from engine.formats.answer_format import AnswerFormat
 from engine.request import Event, Request
+from engine.status import EngineStatus, StepReport
+from engine.text.rendered import RenderedChat
+from engine.text.vocabulary import InfillIds
 
 
 class EventStream(Protocol):
     """The events of one submitted request; ends after its FinishEvent."""
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
+
+    def abort(self) -> None: ...
+
+
+class Embeddings(Protocol):
+    """The vectors of several texts, on their way."""
+
+    async def vectors(self) -> list[NDArray[np.float32]]: ...
 
     def abort(self) -> None: ...
 
@@ -21,27 +37,64 @@ class Service(Protocol):
 
     async def stop(self, drain_seconds: float) -> None: ...
 
-    def submit(self, request: Request) -> EventStream: ...
+    def submit(self, *requests: Request) -> Sequence[EventStream]: ...
+
+    def embed(self, name: str, prompts: Sequence[tuple[int, ...]]) -> Embeddings: ...
+
+    def status(self) -> EngineStatus: ...
+
+    @property
+    def observers(self) -> list[Callable[[StepReport], None]]: ...
 
 
 class Tokenizer(Protocol):
-    """Text to token ids. What a template renders is opaque here: it goes from the one to the other."""
+    """Text to token ids and back."""
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def infill_ids(self) -> InfillIds | None: ...
+
+    @property
+    def add_bos(self) -> bool: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, text: str, *, add_bos: bool = False, parse_special: bool = False) -> list[int]: ...
 
     def encode_prompt(self, text: str) -> list[int]: ...
 
-    def encode_rendered(self, rendered: Any) -> list[int]: ...
+    def encode_document(self, text: str) -> list[int]: ...
+
+    def encode_rendered(self, rendered: RenderedChat) -> list[int]: ...
+
+    def token_bytes(self, token: int) -> bytes: ...
+
+    def token_text(self, token: int) -> str: ...
 
 
 class ChatTemplate(Protocol):
     """Messages to a prompt."""
 
+    @property
+    def source(self) -> str: ...
+
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
-        extra: Mapping[str, object] = ...,
-    ) -> Any: ...
+        extra: Mapping[str, object] | None = None,
+    ) -> RenderedChat: ...
+
+
+class ConstraintCompiler(Protocol):
+    """Grammars to what limits an answer's tokens; blocking, and safe from any thread."""
+
+    def compile(self, grammar: str, *, param: str) -> Constraint: ...
 
 
 class ServedModel(Protocol):
@@ -58,9 +111,15 @@ class ServedModel(Protocol):
     @property
     def template(self) -> ChatTemplate | None: ...
     @property
+    def format(self) -> AnswerFormat: ...
+    @property
+    def constraints(self) -> ConstraintCompiler: ...
+    @property
     def context_length(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def embedding_size(self) -> int: ...
     @property
     def architecture(self) -> str: ...
     @property

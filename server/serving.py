@@ -2,18 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from engine.errors import EngineNotReadyError
 from server.errors import UnknownModelError
 from server.limits import DEFAULT_MAX_BODY_BYTES
+from server.logs import RequestObserver
+from server.open_requests import OpenRequests
 from server.served import ServedModel
 
 Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)
 Load = Callable[[Progress], ServedModel]
+ReasoningField = Literal["both", "reasoning_content", "reasoning", "none"]
 
 
 class Phase(StrEnum):
@@ -33,6 +37,14 @@ class ServingOptions:
     send_timeout_seconds: float = 60.0  # a reader that stalls this long is cut off
     drain_seconds: float = 30.0
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    max_n: int = 16  # answers to one prompt
+    default_template_kwargs: Mapping[str, object] = field(default_factory=dict)  # of chats that do not say otherwise
+    reasoning_field: ReasoningField = "both"  # what thinking is called in chat answers
+    api_keys: tuple[str, ...] = field(default=(), repr=False)  # none: whoever reaches the port may use it
+    host: str = "127.0.0.1"  # where it listens; requests may call it by this name
+    allowed_hosts: tuple[str, ...] = ()  # further names
+    cors_origins: tuple[str, ...] = ()  # web pages that may call it, beside those of this machine
+    metrics: bool = True
 
 
 class Serving:
@@ -42,6 +54,10 @@ class Serving:
         self.options = options or ServingOptions()
         self.phase = Phase.LOADING
         self.progress = 0.0
+        self.open_requests = OpenRequests()
+        self.memory_bandwidth: float | None = None  # of this machine, in bytes a second; None: not measured
+        self.request_observer: RequestObserver | None = None
+        self._on_ready: list[Callable[[ServedModel], None]] = []
         self._load = load
         self._model: ServedModel | None = None
         self._loaded: asyncio.Future[ServedModel] | None = None
@@ -73,6 +89,8 @@ class Serving:
         else:
             outcome.service.start()
             self._model, self.phase, self.progress = outcome, Phase.READY, 1.0
+            for callback in self._on_ready:
+                callback(outcome)
             loaded.set_result(outcome)
 
     async def wait_loaded(self) -> ServedModel:
@@ -80,6 +98,12 @@ class Serving:
         self.start()
         assert self._loaded is not None
         return await asyncio.shield(self._loaded)
+
+    def when_ready(self, callback: Callable[[ServedModel], None]) -> None:
+        """Call back with the model as soon as it serves: now, if it does."""
+        self._on_ready.append(callback)
+        if self._model is not None:
+            callback(self._model)
 
     async def stop(self) -> None:
         """Refuse new requests, let running ones finish within the drain time, end the rest."""
@@ -92,6 +116,11 @@ class Serving:
     @property
     def draining(self) -> bool:
         return self.phase is Phase.DRAINING
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is an engine that answers, or may be one when the load is done."""
+        return self.phase is not Phase.FAILED and (self._model is None or self._model.service.status().alive)
 
     @property
     def model(self) -> ServedModel:

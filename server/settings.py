@@ -1,15 +1,18 @@
 """The server's settings: flags > environment (OCTAVO_*) > defaults; read once, checked, frozen."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.errors import OctavoError
 from server.limits import DEFAULT_MAX_BODY_BYTES
 
 ENV_PREFIX = "OCTAVO_"
+SECRETS = frozenset({"api_key", "api_keys"})
 
 
 class SettingsError(OctavoError):
@@ -20,7 +23,21 @@ def _comma_separated(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Aliases = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)]
+def _json(value: object) -> object:
+    return orjson.loads(value) if isinstance(value, str | bytes) else value
+
+
+def _key_that_a_header_can_carry(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value()
+    if not text.isprintable() or any(character.isspace() for character in text) or not text:
+        raise ValueError("must be printable, without spaces, and not empty")
+    return key
+
+
+Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)]
+Key = Annotated[SecretStr, AfterValidator(_key_that_a_header_can_carry)]
+Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_comma_separated)]
+JsonObject = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json)]
 
 
 class Settings(BaseSettings):
@@ -36,7 +53,7 @@ class Settings(BaseSettings):
     threads: int | None = Field(None, ge=1, le=1024)  # None: the cores that we may use
     isa: str | None = None  # None: the best tier of this processor
     kv_type: Literal["f16", "f32", "q8_0"] = "f16"  # of attention keys and values
-    alias: Aliases = ()
+    alias: Strings = ()
     any_model: bool = False
     strict_params: bool = False
     max_queue: int = Field(256, ge=0, le=1_000_000)  # requests that may wait
@@ -44,20 +61,36 @@ class Settings(BaseSettings):
     ping_seconds: float = Field(10.0, ge=0, le=3600, allow_inf_nan=False)  # 0: no keep-alive comments
     send_timeout: float = Field(60.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a reader may stall
     max_body_bytes: int = Field(DEFAULT_MAX_BODY_BYTES, ge=1024, le=2**40)
+    max_n: int = Field(16, ge=1, le=256)  # answers to one prompt
+    default_chat_template_kwargs: JsonObject = Field(default_factory=dict)  # of chats that do not say otherwise
+    reasoning_field: Literal["both", "reasoning_content", "reasoning", "none"] = "both"
+    api_key: Keys = ()
+    api_keys: Keys = ()  # a second name, for the environment
+    api_key_file: Path | None = None
+    insecure_no_key: bool = False  # may the network reach a server without a key?
+    allowed_host: Strings = ()  # further names that requests may call this server by
+    cors_origin: Strings = ()  # further web pages that may call this server; * is any
+    metrics: bool = True
 
     @classmethod
     def read(cls, flags: Mapping[str, Any]) -> Self:
         """Settings of the flags that were given (not None), then the environment; raises SettingsError."""
-        given = {name: value for name, value in flags.items() if value is not None}
+        given = {name: value for name, value in flags.items() if value not in (None, [], ())}
         try:
             return cls(**given)
         except ValidationError as error:
             raise _settings_error(error, given) from None
+
+    def shown(self) -> str:
+        """Every setting as it stands, as JSON, secrets blotted out."""
+        return self.model_dump_json(indent=2)
 
 
 def _settings_error(error: ValidationError, flags: Mapping[str, Any]) -> SettingsError:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     key = f"--{name.replace('_', '-')}" if name in flags else f"{ENV_PREFIX}{name.upper()}"
-    reason = first["msg"].removeprefix("Input ").rstrip(".")
+    reason = first["msg"].removeprefix("Input ").removeprefix("Value error, ").rstrip(".")
+    if name in SECRETS:
+        return SettingsError(f"A value of the setting {key} cannot be used: it {reason}.")
     return SettingsError(f"The setting {key} cannot be {first['input']!r}: it {reason}.")

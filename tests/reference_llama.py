@@ -22,12 +22,16 @@ class ReferenceLlama:
 
     def logits(self, tokens: list[int]) -> Float64:
         """[tokens, vocabulary]: row t holds the logits after token t."""
+        head = "output" if "output.weight" in self._tensors else "token_embd"
+        return product(self.final(tokens), self._weight(head))
+
+    def final(self, tokens: list[int]) -> Float64:
+        """[tokens, hidden]: the normalized hidden states that the head reads."""
         x = self._weight("token_embd")[tokens]
         for layer in range(self._number("block_count")):
             x = x + self._attention(self._norm(x, f"blk.{layer}.attn_norm"), f"blk.{layer}.")
             x = x + self._feed_forward(self._norm(x, f"blk.{layer}.ffn_norm"), f"blk.{layer}.")
-        head = "output" if "output.weight" in self._tensors else "token_embd"
-        return product(self._norm(x, "output_norm"), self._weight(head))
+        return self._norm(x, "output_norm")
 
     def _attention(self, x: Float64, name: str) -> Float64:
         """Causal softmax(q k / sqrt(d)) v, where query head h reads KV head h // group (Ainslie et al., GQA, 2023)."""

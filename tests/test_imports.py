@@ -53,6 +53,11 @@ def test_jinja2_stays_behind_the_sandbox_of_chat_templates() -> None:
     assert [line for line in found if not line.startswith(TEMPLATE_FILES)] == []
 
 
+def test_llguidance_stays_behind_the_process_that_tries_grammars_out() -> None:
+    found = [line for part in PARTS for line in imports_of(part, {"llguidance"})]
+    assert [line for line in found if not line.startswith("engine/constraints/")] == []
+
+
 def test_transformers_never_enters_our_process() -> None:
     # With Hugging Face's `kernels` installed, transformers would pick up our folder of that name.
     assert [line for part in PARTS for line in imports_of(part, {"transformers"})] == []

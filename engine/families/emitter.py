@@ -52,6 +52,26 @@ class Emitter:
             output=0,
         )
 
+    def final_norm(self, weight: str, epsilon: float) -> None:
+        """Normalize the rows whose final hidden state is wanted, as plain floats; ends no segment."""
+        state, columns = self._state, self._state.hidden.shape[1]
+        self.program.emit(
+            NORM,
+            address(norm_kernel()),
+            f"final {weight}",
+            barrier=False,
+            source=state.hidden.ctypes.data,
+            gather=state.inputs.final_index.ctypes.data,
+            weight=state.hold(self._weights.vector(weight, columns)),
+            epsilon=epsilon,
+            columns=columns,
+            rows=state.inputs.final_count.ctypes.data,
+            scratch=self._buffer("norm_scratch"),
+            output=state.final.ctypes.data,
+            packed=state.packed.address,
+            forms=0,  # nothing is packed: no matmul reads these rows
+        )
+
     def pack(self, buffer: str, columns: int) -> None:
         """Pack a buffer."""
         self._emit_packing(

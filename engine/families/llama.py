@@ -4,7 +4,8 @@
     for each layer:
         x += W_o attention(rotary(W_q n), rotary(W_k n), W_v n)     with n = rmsnorm(x)
         x += W_down (silu(W_gate n) * W_up n)                       with n = rmsnorm(x)
-    logits = W_head rmsnorm(x)
+    final = rmsnorm(x)
+    logits = W_head final
 
 Source: Touvron et al., LLaMA (2023); tensor names are GGUF's. Query and key rows in GGUF are permuted so that rotary
 pairs are neighbours.
@@ -36,6 +37,7 @@ def build_llama(
     for layer in range(config.layers):
         _emit_layer(emit, config, f"blk.{layer}", angles)
     tied = not weights.has("output.weight")
+    emit.final_norm("output_norm.weight", config.epsilon)
     emit.norm("output_norm.weight", config.epsilon, logits_only=True)
     head = "token_embd.weight" if tied else "output.weight"
     emit.head(head, config.vocabulary)
@@ -62,6 +64,7 @@ def allocate_state(config: LlamaConfig, capacity: Capacity, widest: int) -> RunS
     widths = {"query": query, "attended": query, "key": kv, "value": kv, "norm_scratch": config.hidden}
     state = RunState(
         hidden=np.zeros((rows, config.hidden), np.float32),
+        final=np.zeros((rows, config.hidden), np.float32),
         logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
         packed=Activations.allocate(max(rows, capacity.max_logit_rows), max(config.hidden, query), widest),
         inputs=StepInputs.allocate(capacity),

@@ -21,6 +21,8 @@ from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
 Progress = Callable[[str, float], None]
 # Rows a step: enough for a prefill chunk; buffers grow with it.
 MAX_ROWS = 512
+# Rows of logits a step: the chunk in which a prompt is scored. Memory that no step touches is never taken.
+LOGIT_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class RunnerOptions:
     activations: str = "int8"
     kv_type: str = "f16"  # of attention keys and values
     max_rows: int = MAX_ROWS
-    max_logit_rows: int | None = None  # None: one a lane
+    max_logit_rows: int | None = None  # None: one a lane, and no fewer than LOGIT_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> L
     n_blocks = _blocks(config, context, options.lanes, kv_type)
     capacity = Capacity(
         max_rows=options.max_rows,
-        max_logit_rows=options.max_logit_rows or options.lanes,
+        max_logit_rows=options.max_logit_rows or max(options.lanes, LOGIT_ROWS),
         n_blocks=n_blocks,
         context_length=min(context, n_blocks * BLOCK_TOKENS),
         threads=threads,

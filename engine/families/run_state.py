@@ -33,6 +33,8 @@ class StepInputs:
     positions: NDArray[np.int64]
     tables: NDArray[np.uint64]
     logit_index: NDArray[np.int64]
+    final_index: NDArray[np.int64]  # rows whose final hidden state is wanted, `final_count` of them
+    final_count: NDArray[np.int64]  # [1]
     attention_parts: np.ndarray  # PART
 
     @classmethod
@@ -43,6 +45,8 @@ class StepInputs:
             positions=np.zeros(capacity.max_rows, np.int64),
             tables=np.zeros(capacity.max_rows, np.uint64),
             logit_index=np.zeros(capacity.max_logit_rows, np.int64),
+            final_index=np.zeros(capacity.max_rows, np.int64),
+            final_count=np.zeros(1, np.int64),
             attention_parts=np.zeros(max_parts(capacity.max_rows, capacity.threads), PART),
         )
         for name in ("positions", "tables", "logit_index", "attention_parts"):
@@ -106,6 +110,7 @@ class RunState:
     """Activations of one step, and the keys and values of all sequences."""
 
     hidden: NDArray[np.float32]  # [max_rows, hidden], the residual stream
+    final: NDArray[np.float32]  # [max_rows, hidden], normalized; the rows that final_index wants
     logits: NDArray[np.float32]  # [max_logit_rows, vocabulary padded to 16]
     packed: Activations
     inputs: StepInputs

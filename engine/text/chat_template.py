@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from engine.errors import ModelFileError, TemplateError
-from engine.text.messages import Message, for_template, system_first, with_text_arguments
+from engine.text.messages import Message, for_template, in_turns, system_first, with_text_arguments
 from engine.text.rendered import RenderedChat
 from engine.text.special_tokens import SpecialTokens
 from engine.text.template_process import BrokenTemplateError, RefusedByTemplateError, shared_process
@@ -58,19 +58,27 @@ class ChatTemplate:
     ) -> RenderedChat:
         """The prompt of a chat; `extra` holds more variables of the template. Raises TemplateError.
 
-        Where the template refuses the messages as they are, it gets all system messages as one at the front.
+        Where the template refuses the messages as they are, it gets all system messages as one at the front; where it
+        refuses that too, turns of user and assistant only, which alternate. If nothing helps, its first refusal counts.
         """
         variables = {**(extra or {}), "tools": tools or None, "add_generation_prompt": add_generation_prompt}
         chat = for_template(messages)
         try:
-            return self._render(chat, variables)
-        except RefusedByTemplateError:
-            merged = system_first(chat)
-            if merged == chat:
-                raise
-            return self._render(merged, variables)
+            return self._first_accepted([chat, system_first(chat), in_turns(chat)], variables)
         except RecursionError:
             raise TemplateError("The messages or tools are nested too deeply; make them flatter.") from None
+
+    def _first_accepted(self, chats: list[list[Message]], variables: Mapping[str, object]) -> RenderedChat:
+        refusal: RefusedByTemplateError | None = None
+        for place, chat in enumerate(chats):
+            if chat in chats[:place]:
+                continue
+            try:
+                return self._render(chat, variables)
+            except RefusedByTemplateError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
 
     def _render(self, chat: Sequence[Message], variables: Mapping[str, object]) -> RenderedChat:
         """Try what templates are known to want, one after another; the first failure is the one to tell."""

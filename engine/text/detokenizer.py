@@ -18,10 +18,15 @@ class Detokenizer:
         self._token_bytes = tokenizer.token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether a character was begun and not completed."""
+        return bool(self._decoder.getstate()[0])
+
     def push(self, tokens: Sequence[int]) -> str:
         """The characters that these tokens complete; bytes that can be part of no character become U+FFFD."""
         return self._decoder.decode(b"".join(map(self._token_bytes, tokens)))
 
     def flush(self) -> str:
-        """What is left at the end of the answer: U+FFFD for a character that was begun and not completed."""
+        """What is left where text ends: U+FFFD for a character that was begun and not completed."""
         return self._decoder.decode(b"", final=True)

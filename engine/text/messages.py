@@ -30,6 +30,28 @@ def system_first(messages: Sequence[Message]) -> list[Message]:
     return [system[0] | {"content": "\n\n".join(str(message["content"]) for message in system)}, *rest]
 
 
+def in_turns(messages: Sequence[Message]) -> list[Message]:
+    """For templates that know no system role and want turns to alternate: the system's text opens the first user turn.
+
+    Messages of one role that follow each other become one; those of tools, and those that call them, stay as they are.
+    """
+    chat = system_first(messages)
+    if chat and chat[0]["role"] == "system":
+        chat = [chat[0] | {"role": "user"}, *chat[1:]]
+    turns: list[Message] = []
+    for message in chat:
+        if turns and _is_same_turn(turns[-1], message):
+            turns[-1] = turns[-1] | {"content": f"{turns[-1]['content']}\n\n{message['content']}"}
+        else:
+            turns.append(message)
+    return turns
+
+
+def _is_same_turn(first: Message, second: Message) -> bool:
+    plain = {"role", "content"}
+    return first["role"] == second["role"] and first.keys() <= plain and second.keys() <= plain
+
+
 def _message(messages: Sequence[Mapping[str, object]], place: int) -> Message:
     message = {key: value for key, value in messages[place].items() if value is not None and value != []}
     message["role"] = _role(message.get("role"), place)

@@ -5,7 +5,7 @@ Spaces are written as U+2581. Symbols that are no token in the end become byte t
 
 import re
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from engine.errors import ModelFileError
 from engine.text.vocabulary import TokenType, Vocabulary
@@ -36,7 +36,8 @@ class SentencePiece:
         if not self._by_words:
             return self._merge(text)
         ids: list[int] = []
-        for word in _WORDS.findall(text):
+        for match in _WORDS.finditer(text):  # in steps that other threads can run between
+            word = match.group()
             ids += self._cached_word(word) if len(word) <= _LONGEST_CACHED_WORD else self._merge(word)
         return ids
 
@@ -53,8 +54,7 @@ class SentencePiece:
         for left in range(count - 1):
             token = ids.get(text[left : left + 2])
             if token is not None:
-                queue.append((-scores[token], left, left + 1, left + 2))
-        heapify(queue)
+                heappush(queue, (-scores[token], left, left + 1, left + 2))
         while queue:
             _, left, middle, end = heappop(queue)
             if ends[left] != middle or ends[middle] != end:

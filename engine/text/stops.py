@@ -6,11 +6,15 @@ begins some stop string: exactly what has to be held back.
 
 
 class StopMatcher:
-    """Cuts one answer's text before the first stop string that completes; of several, before the longest."""
+    """Cuts one answer's text at the first stop string that completes; of several, at the one that starts earliest.
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    `include` leaves the stop string in the text.
+    """
+
+    def __init__(self, stops: tuple[str, ...], *, include: bool = False) -> None:
         assert all(stops), "an empty stop string would stop everything"
-        self.stopped = False
+        self.matched: str | None = None
+        self._include = include
         self._held = ""
         self._state = 0
         self._next: list[dict[str, int]] = [{}]  # state -> character -> state; state 0 is the empty string
@@ -21,6 +25,15 @@ class StopMatcher:
         self._fallback = [0] * len(self._next)  # state -> the state of its longest proper end
         self._link()
 
+    @property
+    def stopped(self) -> bool:
+        return self.matched is not None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether text is held back."""
+        return bool(self._held)
+
     def push(self, text: str) -> str:
         """Take more of the answer; returns what is now safe to send. After a stop, nothing is."""
         if self.stopped:
@@ -28,13 +41,15 @@ class StopMatcher:
         self._held += text
         for end, character in enumerate(text, len(self._held) - len(text) + 1):
             self._state = self._step(self._state, character)
-            if self._match[self._state]:
-                self.stopped = True
-                return self._release(end - self._match[self._state])
+            length = self._match[self._state]
+            if length:
+                self.matched = self._held[end - length : end]
+                return self._release(end if self._include else end - length)
         return self._release(len(self._held) - self._depth[self._state])
 
     def flush(self) -> str:
-        """At the end of the answer: what was held back and became no stop string."""
+        """What was held back and became no stop string; later text completes none that began in it."""
+        self._state = 0
         return "" if self.stopped else self._release(len(self._held))
 
     def _release(self, size: int) -> str:

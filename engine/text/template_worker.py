@@ -70,7 +70,7 @@ def _ascii(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def template_environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
@@ -79,7 +79,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = template_environment()
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ from engine.text.bpe import ByteLevelBpe
 from engine.text.rendered import RenderedChat
 from engine.text.sentencepiece import SentencePiece
 from engine.text.special_tokens import SpecialTokens
-from engine.text.vocabulary import TokenType, Vocabulary
+from engine.text.vocabulary import InfillIds, TokenType, Vocabulary
 
 _SILENT = frozenset((TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED))
 _SPACE_CHARACTERS = " \t\n\v\f\r"
@@ -56,6 +56,11 @@ class Tokenizer:
         """All ids that end a turn."""
         return self._vocabulary.end_ids
 
+    @property
+    def infill_ids(self) -> InfillIds | None:
+        """The tokens around the two texts of an infilling prompt; None where the model has none."""
+        return self._vocabulary.infill_ids
+
     def encode(self, text: str, *, add_bos: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of a text; with parse_special, control tokens written in it are those tokens."""
         ids = self._encode_pieces((self._splitter if parse_special else self._user_splitter).split(_sound(text)))
@@ -64,6 +69,11 @@ class Tokenizer:
     def encode_prompt(self, text: str) -> list[int]:
         """A raw completion prompt, after BOS where the model wants it; whoever writes it writes the scaffold too."""
         return self.encode(text, add_bos=self.add_bos, parse_special=True)
+
+    def encode_document(self, text: str) -> list[int]:
+        """A whole text to embed: like a prompt, and with EOS after it where the model wants that."""
+        ids = self.encode_prompt(text)
+        return [*ids, self.eos_id] if self._vocabulary.add_eos and self.eos_id is not None else ids
 
     def encode_rendered(self, rendered: RenderedChat) -> list[int]:
         """A chat: the scaffold's special tokens are tokens, those inside messages are plain text; one BOS at most."""

@@ -4,13 +4,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
 
 PREFIX = "tokenizer.ggml."
+
+# How families name the three tokens of infilling.
+INFILL_NAMES = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+    ("<PRE>", "<SUF>", "<MID>"),
+    ("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"),
+)
+
+
+class InfillIds(NamedTuple):
+    """The tokens before the text on the left, the text on the right, and what is to be written between them."""
+
+    prefix: int
+    suffix: int
+    middle: int
 
 
 class TokenType(IntEnum):
@@ -70,6 +89,8 @@ class Vocabulary:
     eos_id: int | None
     end_ids: frozenset[int]
     add_bos: bool | None  # None: as the kind of tokenizer has it
+    add_eos: bool  # whole texts end with EOS: what embedding models read, not prompts to continue
+    infill_ids: InfillIds | None  # None: the model does not write between two texts
     add_space_prefix: bool
     strips_after_special: bool  # white space after a special token is dropped (the Phi-3 models)
 
@@ -105,6 +126,8 @@ class Vocabulary:
             eos_id=eos_id,
             end_ids=_end_ids(metadata, tokens, types, eos_id),
             add_bos=_flag(metadata, "add_bos_token"),
+            add_eos=_flag(metadata, "add_eos_token") is True,
+            infill_ids=_infill_ids(metadata, tokens),
             add_space_prefix=_flag(metadata, "add_space_prefix") is not False and model == "llama",
             strips_after_special=_is_phi3(metadata),
         )
@@ -206,6 +229,18 @@ def _end_ids(metadata: Mapping[str, object], tokens: list[str], types: list[int]
     if {"<|return|>", "<|call|>"} <= texts or {"<|calls|>", "<|flush|>"} <= texts:
         ends = {token for token in ends if tokens[token] != "<|end|>"}  # there it ends a channel, not the turn
     return frozenset(ends)
+
+
+def _infill_ids(metadata: Mapping[str, object], tokens: list[str]) -> InfillIds | None:
+    """By the file's own word, under the format's present names or those of before, else by the tokens' names."""
+    for keys in (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")):
+        ids = [_token_id(metadata, f"{key}_token_id", len(tokens), None) for key in keys]
+        if None not in ids:
+            return InfillIds(*cast(list[int], ids))
+    places = {text: token for token, text in enumerate(tokens)}
+    named = (names for names in INFILL_NAMES if all(name in places for name in names))
+    first = next(named, None)
+    return None if first is None else InfillIds(*(places[name] for name in first))
 
 
 def _is_phi3(metadata: Mapping[str, object]) -> bool:

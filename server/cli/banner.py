@@ -1,6 +1,4 @@
-"""What `octavo serve` says when it is ready, and its warning when it listens to the network."""
-
-import ipaddress
+"""What `octavo serve` says when it is ready."""
 
 import orjson
 from rich.console import Console
@@ -10,11 +8,13 @@ from server.served import ServedModel
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on everywhere, reached here
 
 
-def print_banner(console: Console, model: ServedModel, host: str, port: int, bytes_per_second: float) -> None:
+def print_banner(
+    console: Console, model: ServedModel, host: str, port: int, bytes_per_second: float, *, has_keys: bool
+) -> None:
     url = base_url(host, port)
     for line in _facts(model, url, bytes_per_second):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"\n{_curl_line(model, url)}\n", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\n{_curl_line(model, url, has_keys)}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def base_url(host: str, port: int) -> str:
@@ -36,23 +36,8 @@ def _facts(model: ServedModel, url: str, bytes_per_second: float) -> list[str]:
     ]
 
 
-def _curl_line(model: ServedModel, url: str) -> str:
+def _curl_line(model: ServedModel, url: str, has_keys: bool) -> str:
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     body = orjson.dumps({"model": model.id, "messages": messages, "temperature": 0}).decode()
-    return f"curl {url}/chat/completions -H 'Content-Type: application/json' -d '{body}'"
-
-
-def exposure_warning(host: str) -> str | None:
-    if _is_loopback(host):
-        return None
-    return (
-        f"Warning: listening on {host}, and this server asks for no key:"
-        " whoever reaches the port can use the model. Put a proxy in front of it, or leave --host at 127.0.0.1."
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    key = """ -H "Authorization: Bearer $OCTAVO_API_KEY\"""" if has_keys else ""
+    return f"curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"

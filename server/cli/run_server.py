@@ -12,10 +12,12 @@ from typing import NoReturn
 from rich.console import Console
 
 from server.app import create_app
-from server.cli.banner import exposure_warning, print_banner
+from server.cli.banner import print_banner
+from server.cli.exposure import check_exposure
 from server.cli.load_progress import shown
 from server.lifecycle import HttpServer, bind
 from server.logs import configure_logging
+from server.security import read_key_file
 from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
 from server.settings import Settings
@@ -27,10 +29,12 @@ def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidt
     """Serve until a signal; raises OctavoError if the server cannot start. The defaults are the real engine's."""
     configure_logging()
     console = Console(stderr=True)
+    options = serving_options(settings)
+    warning = check_exposure(settings.host, has_keys=bool(options.api_keys), insecure=settings.insecure_no_key)
     with bind(settings.host, settings.port) as listener:
-        if warning := exposure_warning(settings.host):
+        if warning is not None:
             console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-        serving = Serving(shown(load or _engine_load(settings), console), serving_options(settings))
+        serving = Serving(shown(load or _engine_load(settings), console), options)
         server = HttpServer(create_app(serving), serving)
         run = Run(settings, server, serving, listener, console, bandwidth or _engine_bandwidth)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -84,7 +88,9 @@ class Run:
         gc.enable()
         port = self._listener.getsockname()[1]
         bytes_per_second = await asyncio.to_thread(self._bandwidth, model.threads)
-        print_banner(self._console, model, self._settings.host, port, bytes_per_second)
+        self._serving.memory_bandwidth = bytes_per_second
+        has_keys = bool(self._serving.options.api_keys)
+        print_banner(self._console, model, self._settings.host, port, bytes_per_second, has_keys=has_keys)
 
     def _on_signal(self, number: int) -> None:
         if self._server.should_exit:
@@ -112,7 +118,20 @@ def serving_options(settings: Settings) -> ServingOptions:
         send_timeout_seconds=settings.send_timeout,
         drain_seconds=settings.drain_timeout,
         max_body_bytes=settings.max_body_bytes,
+        max_n=settings.max_n,
+        default_template_kwargs=settings.default_chat_template_kwargs,
+        reasoning_field=settings.reasoning_field,
+        api_keys=_api_keys(settings),
+        host=settings.host,
+        allowed_hosts=settings.allowed_host,
+        cors_origins=settings.cors_origin,
+        metrics=settings.metrics,
     )
+
+
+def _api_keys(settings: Settings) -> tuple[str, ...]:
+    given = [key.get_secret_value() for key in (*settings.api_key, *settings.api_keys)]
+    return (*given, *(read_key_file(settings.api_key_file) if settings.api_key_file else ()))
 
 
 def _engine_load(settings: Settings) -> Load:

@@ -27,10 +27,43 @@ def serve(
     ] = None,
     max_queue: Annotated[int | None, typer.Option(help="Requests that may wait before 429 [256].")] = None,
     drain_timeout: Annotated[float | None, typer.Option(help="Seconds for running requests at stop [30].")] = None,
+    max_n: Annotated[int | None, typer.Option(help="Answers to one prompt that a request may ask for [16].")] = None,
+    default_chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(help="""JSON object of arguments to the chat template, as {"enable_thinking": false}."""),
+    ] = None,
+    reasoning_field: Annotated[
+        str | None, typer.Option(help="Where thinking is told: both, reasoning_content, reasoning or none [both].")
+    ] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A key that opens the API; repeatable. OCTAVO_API_KEY keeps it out of the list of processes."
+        ),
+    ] = None,
+    api_key_file: Annotated[str | None, typer.Option(help="A file of such keys, one a line, # for comments.")] = None,
+    insecure_no_key: Annotated[
+        bool | None, typer.Option("--insecure-no-key", help="Listen beyond this machine without asking for a key.")
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Another name that requests may call this server by; repeatable.")
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="A web page's origin that may call this server; repeatable, * is any.")
+    ] = None,
+    metrics: Annotated[bool | None, typer.Option("--metrics/--no-metrics", help="Serve GET /metrics [on].")] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the settings as they stand, and end.")
+    ] = False,
 ) -> None:
     """Serve a model over HTTP. Every option is also read from OCTAVO_<NAME>."""
-    flags = locals()
-    from server.cli.run_server import run_server
+    flags = {name: value for name, value in locals().items() if name != "print_config"}
     from server.settings import Settings
 
-    run_server(Settings.read({**flags, "alias": alias or None}))
+    settings = Settings.read(flags)
+    if print_config:
+        typer.echo(settings.shown())
+        return
+    from server.cli.run_server import run_server
+
+    run_server(settings)

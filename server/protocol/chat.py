@@ -1,11 +1,13 @@
 """The body of POST /v1/chat/completions."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from server.protocol.common import GenerationBody, MaxTokens, ProtocolModel
+from server.protocol.common import MAX_INT32, Int, MaxTokens, ProtocolModel, invalid, keys_of
+from server.protocol.generation import GenerationBody
+from server.protocol.tools import MAX_TOOLS, AnyFunctionCall, AnyTool, AnyToolChoice, FunctionDefinition
 
 MEDIA_PARTS = frozenset({"image_url", "image", "input_image", "input_audio", "audio_url", "video_url", "file"})
 
@@ -25,7 +27,7 @@ class RefusalPart(ProtocolModel):
 
 
 def _text_only(part: Any) -> Any:
-    if isinstance(part, dict) and part.get("type") in MEDIA_PARTS:
+    if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in MEDIA_PARTS:
         message = "this model reads text only, and will not drop a part of type '{type}'"
         raise PydanticCustomError("unsupported_value", message, {"type": part["type"]})
     return part
@@ -77,6 +79,7 @@ class AssistantMessage(ProtocolModel):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[ToolCall] = Field(default_factory=list, max_length=1024)
+    function_call: CalledFunction | None = None  # what tool_calls replaced
 
 
 class ToolMessage(ProtocolModel):
@@ -94,15 +97,59 @@ class FunctionMessage(ProtocolModel):
 
 AnyMessage = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 Message = Annotated[AnyMessage, Field(discriminator="role")]
-MESSAGE_KEYS = frozenset(key for kind in get_args(AnyMessage) for key in kind.model_fields)
-PART_KEYS = frozenset({*TextPart.model_fields, *RefusalPart.model_fields})
+MESSAGE_KEYS = keys_of(*get_args(AnyMessage))
+PART_KEYS = keys_of(TextPart, RefusalPart)
+
+
+class ThinkingSwitch(ProtocolModel):
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: Annotated[Int, Field(ge=0, le=MAX_INT32)] | None = None
+
+
+TemplateValue = str | int | float | bool | None
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ChatBody(GenerationBody):
     messages: Annotated[list[Message], Field(min_length=1, max_length=16384)]
     max_completion_tokens: MaxTokens | None = None
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    logprobs: bool = False
+    top_logprobs: Annotated[Int, Field(ge=0, le=20)] | None = None
+    # tools
+    tools: list[AnyTool] = Field(default_factory=list, max_length=MAX_TOOLS)
+    tool_choice: AnyToolChoice | None = None
+    parallel_tool_calls: bool = True
+    functions: list[FunctionDefinition] = Field(default_factory=list, max_length=MAX_TOOLS)
+    function_call: AnyFunctionCall | None = None
+    # thinking
+    reasoning_effort: Effort | None = None
+    enable_thinking: bool | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
+    thinking: ThinkingSwitch | None = None
+    thinking_token_budget: Annotated[Int, Field(ge=-1, le=MAX_INT32)] | None = None
+    include_reasoning: bool = True
+    # how the prompt is made
+    chat_template_kwargs: dict[str, TemplateValue] = Field(default_factory=dict, max_length=16)
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise invalid("top_logprobs", "needs 'logprobs': true")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise invalid("add_generation_prompt", "excludes continue_final_message")
+        if self.continue_final_message and self.messages[-1].role != "assistant":
+            raise invalid("continue_final_message", "needs a last message of the assistant")
+        if self.functions and self.tools:
+            raise invalid("functions", "were replaced by tools; send only one of the two")
+        return self
 
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many likely tokens to report beside each token; None: no logprobs at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None

@@ -1,11 +1,13 @@
-"""What the request bodies of all APIs share: the rules of validation and the sampling fields."""
+"""The rules that all request bodies are checked by, and the numbers and strings in them."""
 
-from typing import Annotated, Any, Self
+import re
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 MAX_INT32 = 2**31 - 1
+LARGEST_VOCABULARY = 300_000  # entries of a list or map of token ids
 
 
 class ProtocolModel(BaseModel):
@@ -19,6 +21,16 @@ class ProtocolModel(BaseModel):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
+def keys_of(*models: type[BaseModel]) -> frozenset[str]:
+    """The names that the fields of these types have in JSON."""
+    return frozenset(field.alias or name for model in models for name, field in model.model_fields.items())
+
+
+def invalid(param: str, message: str, kind: str = "invalid_value") -> PydanticCustomError:
+    """What a validator raises about a field other than the one it stands at."""
+    return PydanticCustomError(kind, message.replace("{", "{{"), {"param": param})
+
+
 def _whole_number(value: object) -> object:
     """JSON has one kind of number: clients whose numbers are all floats send 16.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -28,42 +40,31 @@ def _one_or_more(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _numeric_key(key: object) -> object:
+    if not isinstance(key, str) or re.fullmatch(r"[0-9]{1,10}", key, flags=re.ASCII) is None:
+        raise PydanticCustomError("invalid_value", "must have token ids for keys, as in '50256'")
+    return int(key)
+
+
 Int = Annotated[int, BeforeValidator(_whole_number)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MinP = Annotated[float, Field(ge=0, le=1)]
 TopK = Annotated[Int, Field(ge=-1, le=MAX_INT32)]
 Seed = Annotated[Int, Field(ge=-(2**63), le=2**63 - 1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+RepetitionPenalty = Annotated[float, Field(gt=0, le=10)]
+Choices = Annotated[Int, Field(ge=1, le=1024)]  # a bound before any loop; the server's own is checked later
 MaxTokens = Annotated[Int, Field(ge=1, le=MAX_INT32)]
+Count = Annotated[Int, Field(ge=0, le=MAX_INT32)]
+Milliseconds = Annotated[Int, Field(ge=0, le=MAX_INT32)]
+TokenId = Annotated[Int, Field(ge=0, le=MAX_INT32)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(max_length=16), BeforeValidator(_one_or_more)]
-
-
-class StreamOptions(ProtocolModel):
-    include_usage: bool = False
-
-
-class GenerationBody(ProtocolModel):
-    """The fields of every API that generates text."""
-
-    model: str
-    temperature: Temperature = 1.0
-    top_p: TopP = 1.0
-    top_k: TopK = 0
-    min_p: MinP = 0.0
-    seed: Seed | None = None
-    stop: StopStrings = Field(default_factory=list)
-    max_tokens: MaxTokens | None = None
-    ignore_eos: bool = False
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-
-    @model_validator(mode="after")
-    def _options_need_a_stream(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError("invalid_value", "needs 'stream': true", {"param": "stream_options"})
-        return self
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+BadWord = Annotated[str, Field(min_length=1, max_length=256)]
+BiasedToken = Annotated[int, BeforeValidator(_numeric_key)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+LogitBias = Annotated[dict[BiasedToken, Bias], Field(max_length=LARGEST_VOCABULARY)]
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]

@@ -4,15 +4,23 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.convert import chat_request
+from server.chat_reply import ChatShape
+from server.convert import chat_plan
 from server.parameters import CHAT_PARAMETERS
 from server.protocol.chat import ChatBody
-from server.replies import CHAT
-from server.routes.generation import generate
+from server.routes.generation import Api, generate
 
 router = APIRouter()
+
+CHAT = Api(
+    id_prefix="chatcmpl-",
+    body=ChatBody,
+    parameters=CHAT_PARAMETERS,
+    plan=chat_plan,
+    shape=lambda body, plan, tokenizer, options: ChatShape(body, plan, tokenizer, options.reasoning_field),
+)
 
 
 @router.post("/chat/completions")
 async def create_chat_completion(request: Request) -> Response:
-    return await generate(request, ChatBody, CHAT_PARAMETERS, chat_request, CHAT)
+    return await generate(request, CHAT)

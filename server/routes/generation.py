@@ -1,58 +1,94 @@
-"""The way that all text-generating routes share: check, convert, admit, then stream or collect."""
+"""The way that all text-generating routes share: check, plan, admit, then stream or collect."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from engine.request import Request
+from server.answer import Exchange, Finish, Plan
 from server.body import parse_body
 from server.logs import RequestLog, access
-from server.parameters import Parameter, ignored_header
-from server.protocol.common import GenerationBody
-from server.replies import Identity, Shape, new_id
-from server.served import ServedModel
-from server.serving import Serving
-from server.stream import Exchange, StreamedReply, whole_reply
+from server.open_requests import OpenRequest
+from server.parameters import Parameter, ignored_header, strictly
+from server.protocol.generation import GenerationBody
+from server.replies import DONE, ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
+from server.served import ServedModel, Tokenizer
+from server.serving import Serving, ServingOptions
+from server.stream import StreamedReply, whole_reply
 
 B = TypeVar("B", bound=GenerationBody)
 
 
-async def generate(
-    http: HttpRequest,
-    body_type: type[B],
-    table: Mapping[str, Parameter],
-    convert: Callable[[B, ServedModel, str], Request],
-    shape: Shape,
-) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api(Generic[B]):
+    """What makes one API of OpenAI's completions differ from the other."""
+
+    id_prefix: str
+    body: type[B]
+    parameters: Mapping[str, Parameter]
+    plan: Callable[[B, ServedModel, str, ServingOptions], Plan]  # blocking
+    shape: Callable[[B, Plan, Tokenizer, ServingOptions], Shape]
+
+
+async def generate(http: HttpRequest, api: Api[B]) -> Response:
     serving: Serving = http.app.state.serving
-    parsed = await parse_body(http, body_type, table, strict=serving.options.strict_params)
+    options = serving.options
+    parsed = await parse_body(http, api.body, api.parameters, strict=options.strict_params)
     model = serving.model_named(parsed.body.model)
-    # Templates and tokenizers take their time: not on the event loop.
-    request = await run_in_threadpool(convert, parsed.body, model, new_id(shape))
-    exchange = _admit(http, model, request, shape, parsed.ignored)
-    if parsed.body.stream:
-        return StreamedReply(exchange, serving.options, include_usage=parsed.body.include_usage)
-    return await whole_reply(http, exchange)
-
-
-def _admit(http: HttpRequest, model: ServedModel, request: Request, shape: Shape, ignored: list[str]) -> Exchange:
-    """Put the request into the engine's queue; from here on every way out must close the exchange."""
+    # Templates, tokenizers and grammars take their time: not on the event loop.
+    plan = await run_in_threadpool(api.plan, parsed.body, model, new_id(api.id_prefix), options)
+    ignored = [*parsed.ignored, *plan.notes]
+    if options.strict_params:
+        strictly(ignored)
+    shape = api.shape(parsed.body, plan, model.tokenizer, options)
+    exchange = admit(http, model, plan, ignored)
     headers = ignored_header(ignored)
+    speed = Speed(model.bytes_per_token, serving.memory_bandwidth)
+    if not parsed.body.stream:
+        work = _collect(exchange, identity(model, plan.id), shape, speed)
+        return await whole_reply(http, exchange, work, headers)
+    writer = ChunkWriter(identity(model, plan.id), shape, speed, plan.n, include_usage=parsed.body.include_usage)
+    return StreamedReply(exchange, _frames(exchange, writer), options, headers)
+
+
+def admit(http: HttpRequest, model: ServedModel, plan: Plan, ignored: list[str]) -> Exchange:
+    """Put the requests into the engine's queue; from here on every way out must close the exchange."""
+    serving: Serving = http.app.state.serving
     log = RequestLog(
-        id=request.id,
+        id=plan.id,
         request_id=http.scope["octavo.request_id"],
         model=model.id,
-        prompt_tokens=len(request.prompt),
+        path=http.scope["path"],
+        observer=serving.request_observer,
+        choices=len(plan.requests),
+        prompt_tokens=sum(map(len, plan.prompts)),
     )
+    exchange = Exchange(plan, model.service.submit(*plan.requests), log)
+    caller = http.scope.get("octavo.caller", "")
+    entry = OpenRequest(id=plan.id, request_id=log.request_id, caller=caller, cancel=exchange.cancel)
+    serving.open_requests.add(entry)
+    exchange.on_close.append(lambda: serving.open_requests.remove(entry))
     if ignored:
-        access.info("%s ignores %s", request.id, headers["x-ignored-params"])
-    return Exchange(
-        events=model.service.submit(request),
-        identity=Identity(id=request.id, model=model.id, fingerprint=model.fingerprint),
-        shape=shape,
-        log=log,
-        headers=headers,
-    )
+        access.info("%s ignores %s", plan.id, ignored_header(ignored)["x-ignored-params"])
+    return exchange
+
+
+async def _collect(exchange: Exchange, answer: Identity, shape: Shape, speed: Speed) -> Json:
+    finishes: dict[int, Finish] = {}
+    async for update in exchange.updates():
+        shape.add(update)
+        if update.finish is not None:
+            finishes[update.choice] = update.finish
+    ordered = [finishes[choice] for choice in sorted(finishes)]
+    return whole_answer(answer, shape, ordered, exchange.plan.n, speed)
+
+
+async def _frames(exchange: Exchange, writer: ChunkWriter) -> AsyncIterator[bytes]:
+    unfinished = len(exchange.plan.requests)
+    async for update in exchange.updates():
+        unfinished -= update.finish is not None
+        yield writer.write(update, is_last=unfinished == 0)
+    yield DONE

@@ -14,7 +14,7 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 
 async def client_of(model: ScriptedModel) -> AsyncClient:
     app = create_app(await ready_serving(model))
-    return AsyncClient("http://octavo", transport=httpx.ASGITransport(app=app))
+    return AsyncClient("http://localhost", transport=httpx.ASGITransport(app=app))
 
 
 async def test_whole_and_streamed_answers_are_the_same_text() -> None:
@@ -54,7 +54,7 @@ async def test_an_error_in_mid_stream_is_raised() -> None:
 
 async def test_an_answer_in_another_shape_is_still_an_error() -> None:
     transport = httpx.MockTransport(lambda request: httpx.Response(502, text="bad gateway"))
-    async with AsyncClient("http://octavo", transport=transport) as client:
+    async with AsyncClient("http://localhost", transport=transport) as client:
         with pytest.raises(ApiError, match="502: bad gateway"):
             await client.models()
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +13,32 @@ from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32
 END_ID = 0
+HIDDEN = 4
 
 
 class ScriptedRunner:
     """Keeps tokens where a model keeps keys and values: a block given to two sequences changes their logits."""
 
     def __init__(
-        self, *, n_blocks: int = 64, block_tokens: int = 4, max_rows: int = 64, context_length: int = 64
+        self,
+        *,
+        n_blocks: int = 64,
+        block_tokens: int = 4,
+        max_rows: int = 64,
+        max_logit_rows: int = 16,
+        context_length: int = 64,
     ) -> None:
         self.n_blocks = n_blocks
         self.block_tokens = block_tokens
         self.max_rows = max_rows
+        self.max_logit_rows = max_logit_rows
         self.context_length = context_length
         self.vocab_size = VOCAB_SIZE
         self.closed = False
         self.batches: list[list[tuple[int, int]]] = []  # (position, rows) of each sequence of each step
         self.before_run: Callable[[Sequence[SequenceRows]], None] = lambda batch: None
         self.logits_of: Callable[[tuple[int, ...]], NDArray[np.float32]] = hashed_logits
+        self.final = np.zeros((0, HIDDEN), np.float32)
         self._cache = np.full((n_blocks, block_tokens), -1)
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
@@ -39,7 +48,10 @@ class ScriptedRunner:
         self.before_run(batch)
         for rows in batch:
             self._write(rows)
-        wanted = [self.logits_of(self._read(rows)) for rows in batch if rows.wants_logits]
+        states = [hidden_state(self._read(rows)[: rows.position + i + 1]) for rows in batch for i in rows.final_rows]
+        self.final = np.array(states, np.float32).reshape(len(states), HIDDEN)
+        wanted = [self.logits_of(known) for rows in batch for known in self._known(rows)]
+        assert len(wanted) <= self.max_logit_rows
         return np.array(wanted, np.float32).reshape(len(wanted), VOCAB_SIZE)
 
     def close(self) -> None:
@@ -49,6 +61,11 @@ class ScriptedRunner:
         for position, token in enumerate(rows.tokens, rows.position):
             block, slot = divmod(position, self.block_tokens)
             self._cache[rows.block_table[block], slot] = token
+
+    def _known(self, rows: SequenceRows) -> list[tuple[int, ...]]:
+        """The tokens up to each row that logits are wanted of."""
+        tokens = self._read(rows)
+        return [tokens[: len(tokens) - back] for back in reversed(range(rows.logit_rows))]
 
     def _read(self, rows: SequenceRows) -> tuple[int, ...]:
         length = rows.position + len(rows.tokens)
@@ -61,6 +78,12 @@ def hashed_logits(tokens: tuple[int, ...]) -> NDArray[np.float32]:
     logits = rng.normal(0, 2, VOCAB_SIZE).astype(np.float32)
     logits[END_ID] -= 2
     return logits
+
+
+def hidden_state(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """A random-looking final state after these tokens."""
+    rng = np.random.default_rng(zlib.crc32(np.array(tokens, np.int64).tobytes()))
+    return rng.normal(0, 1, HIDDEN).astype(np.float32)
 
 
 def script(prompt_tokens: int, tokens: Iterable[int]) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
@@ -87,6 +110,9 @@ class LetterTokenizer:
     def token_bytes(self, token: int) -> bytes:
         return self.pieces[token]
 
+    def token_text(self, token: int) -> str:
+        return "<end>" if token == END_ID else self.pieces[token].decode("latin-1")
+
 
 def letter_tokenizer() -> Tokenizer:
     return cast(Tokenizer, LetterTokenizer())
@@ -105,6 +131,7 @@ def a_request(
     ignore_eos: bool = False,
     name: str = "r",
     sampling: SamplingParams | None = None,
+    **others: Any,
 ) -> Request:
     """A short greedy request, unless told otherwise."""
     return Request(
@@ -114,4 +141,5 @@ def a_request(
         stop=stop,
         ignore_eos=ignore_eos,
         sampling=sampling or SamplingParams(temperature=0),
+        **others,
     )

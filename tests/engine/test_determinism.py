@@ -204,11 +204,11 @@ def feed_together(
             piece = prompts[index][done[index] : done[index] + size]
             if piece:
                 chosen.append((index, len(piece)))
-                batch.append(SequenceRows(piece, done[index], tables[index], True))
+                batch.append(SequenceRows(piece, done[index], tables[index], True, every_row=True))
         if not batch:
             continue
         ends = np.cumsum([count for _, count in chosen])
-        for (index, count), rows in zip(chosen, np.split(runner.run_every_row(batch).copy(), ends[:-1]), strict=True):
+        for (index, count), rows in zip(chosen, np.split(runner.run(batch).copy(), ends[:-1]), strict=True):
             parts[index].append(rows)
             done[index] += count
     return [np.concatenate(rows) for rows in parts]

@@ -1,91 +1,15 @@
 """The engine's loop, driven step by step without its thread."""
 
 import random
-from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from engine.blocks import BlockPool
 from engine.config import EngineConfig
-from engine.errors import EngineFaultError, OctavoError
 from engine.event_stream import EventStream
-from engine.loop import Delivery, EngineLoop, Job
-from engine.outputs import RequestOutput
-from engine.request import Event, FinishEvent, FinishReason, Request, SamplingParams, TextEvent
-from engine.runner_protocol import SequenceRows
-from engine.sampler import Sampler, TokenChooser
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence
-from tests.engine.scripted import (
-    VOCAB_SIZE,
-    ScriptedRunner,
-    a_request,
-    hashed_logits,
-    letter_tokenizer,
-    letters,
-    script,
-)
-
-
-@dataclass
-class Heard:
-    """What one request's stream was sent."""
-
-    job: Job
-    items: list[Event | OctavoError] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(item.text for item in self.items if isinstance(item, TextEvent))
-
-    @property
-    def last(self) -> Event | OctavoError:
-        return self.items[-1]
-
-
-class Bench:
-    """A loop with a scripted runner, and all that it published."""
-
-    def __init__(self, runner: ScriptedRunner | None = None, config: EngineConfig | None = None) -> None:
-        self.runner = runner or ScriptedRunner()
-        self.pool = BlockPool(self.runner.n_blocks, self.runner.block_tokens)
-        self.scheduler = Scheduler(config or EngineConfig(), self.pool, self.runner.max_rows)
-        self.loop = EngineLoop(self.runner, self.scheduler, Sampler(VOCAB_SIZE), self._publish)
-        self.heard: dict[EventStream, Heard] = {}
-        self.publications = 0
-
-    def submit(self, request: Request) -> Heard:
-        sequence = Sequence(request, request.max_tokens or 8, TokenChooser(request.sampling))
-        output = RequestOutput(request, letter_tokenizer(), sequence.max_new_tokens)
-        heard = Heard(Job(sequence, output, EventStream(lambda: self.loop.abort(sequence))))
-        self.heard[heard.job.stream] = heard
-        self.loop.submit(heard.job)
-        return heard
-
-    def step(self) -> None:
-        """Obey waiting commands and run one step, as the thread does."""
-        self.loop._take_commands()
-        self.loop.step()
-
-    def finish(self) -> None:
-        while self.scheduler.has_work or not self.loop._inbox.empty():
-            self.step()
-        assert self.pool.free_blocks == self.pool.n_blocks
-        assert not self.scheduler.running and not self.loop._jobs
-
-    def _publish(self, batch: list[Delivery]) -> None:
-        self.publications += 1
-        for stream, item in batch:
-            self.heard[stream].items.append(item)
-
-
-def finish_of(heard: Heard) -> FinishEvent:
-    assert isinstance(heard.last, FinishEvent)
-    assert sum(not isinstance(item, TextEvent) for item in heard.items) == 1
-    return heard.last
+from engine.request import FinishReason, Request, SamplingParams, Thinking
+from tests.engine.grammars import Hashed
+from tests.engine.loop_bench import Bench, Heard, alone, essence, finish_of
+from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letters, script
 
 
 def test_a_request_runs_to_its_script() -> None:
@@ -143,7 +67,14 @@ def random_request(rng: random.Random, number: int) -> Request:
         top_p=rng.choice([1.0, 0.9]),
         min_p=rng.choice([0.0, 0.02]),
         seed=rng.randrange(2**40),
+        frequency_penalty=rng.choice([0.0, 0.0, 0.4]),
+        presence_penalty=rng.choice([0.0, 0.0, -0.3]),
+        repetition_penalty=rng.choice([1.0, 1.0, 1.2]),
+        logit_bias=rng.choice([(), ((3, -100.0), (9, 2.5))]),
+        allowed_tokens=rng.choice([None, None, tuple(range(20))]),
+        banned_sequences=rng.choice([(), ((4,), (5, 6))]),
     )
+    thinking = Thinking(inside=rng.random() < 0.5, start_id=8, end_ids=(9, 10), budget=rng.randint(0, 6))
     return a_request(
         tuple(rng.randrange(1, VOCAB_SIZE) for _ in range(rng.randint(1, 30))),
         max_tokens=rng.randint(1, 30),
@@ -151,22 +82,14 @@ def random_request(rng: random.Random, number: int) -> Request:
         ignore_eos=rng.random() < 0.3,
         name=f"r{number}",
         sampling=sampling,
+        choice=rng.randrange(3),
+        min_tokens=rng.choice([0, 0, 5]),
+        marks=rng.choice([frozenset(), frozenset({9, 11})]),
+        logprobs=rng.choice([None, 0, 3]),
+        prompt_logprobs=rng.choice([None, None, 2]),
+        thinking=rng.choice([None, thinking]),
+        constraint=Hashed(number) if sampling.allowed_tokens is None and rng.random() < 0.2 else None,
     )
-
-
-def alone(request: Request) -> list[Event | OctavoError]:
-    bench = Bench()
-    heard = bench.submit(request)
-    bench.finish()
-    return heard.items
-
-
-def essence(items: list[Event | OctavoError]) -> list[object]:
-    """Everything of a request's events but the times."""
-    return [
-        (item.reason, item.prompt_tokens, item.completion_tokens) if isinstance(item, FinishEvent) else item
-        for item in items
-    ]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -222,63 +145,30 @@ def test_aborts_of_waiting_ended_and_unknown_requests_are_harmless() -> None:
     assert finish_of(first).reason is FinishReason.LENGTH
 
 
-def is_fault(heard: Heard) -> bool:
-    return isinstance(heard.last, EngineFaultError) and all(isinstance(item, TextEvent) for item in heard.items[:-1])
-
-
-def test_a_fault_of_the_runner_ends_the_requests_of_that_step_only(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(config=EngineConfig(lanes=2))
-    hit = [bench.submit(a_request(name="first")), bench.submit(a_request(name="second"))]
-    spared = bench.submit(a_request(name="third"))
-
-    def fail_once(batch: Rows[SequenceRows]) -> None:
-        bench.runner.before_run = lambda batch: None
-        raise ZeroDivisionError("broken step")
-
-    bench.runner.before_run = fail_once
-    bench.finish()
-    assert all(is_fault(heard) for heard in hit)
-    assert essence(spared.items) == essence(alone(a_request(name="third")))
-    assert "first, second" in caplog.text and "broken step" in caplog.text
-
-
-def test_logits_of_the_wrong_count_are_a_fault_of_the_runner() -> None:
+def test_the_finish_says_what_stopped_the_answer() -> None:
     bench = Bench()
-    heard = bench.submit(a_request())
-    bench.runner.run = lambda batch: np.zeros((2, VOCAB_SIZE), np.float32)  # type: ignore[method-assign]
+    bench.runner.logits_of = script(3, letters("abcdefgh"))
+    for fields, stop in (({"stop": ("cd",)}, "cd"), ({"stop_tokens": frozenset({5})}, 5), ({"max_tokens": 2}, None)):
+        heard = bench.submit(a_request(**fields))
+        bench.finish()
+        assert finish_of(heard).stop == stop
+
+
+def test_steps_are_reported_with_their_rows() -> None:
+    bench = Bench(config=EngineConfig(prefill_rows_alone=4))
+    bench.submit(a_request((1,) * 6, max_tokens=3, ignore_eos=True))
+    bench.step()
+    bench.submit(a_request((2, 2), max_tokens=2, ignore_eos=True))
     bench.finish()
-    assert is_fault(heard)
+    rows = [(report.prefill_rows, report.decode_rows, report.sequences) for report in bench.reports]
+    assert rows == [(4, 0, 1), (4, 0, 2), (0, 2, 2), (0, 1, 1)]
+    assert all(report.seconds > 0 for report in bench.reports)
 
 
-@pytest.mark.parametrize("fault_step", range(1, 7))
-def test_a_poisoned_request_ends_alone_whatever_the_step(fault_step: int) -> None:
-    """Logits of one request become NaN at a step; its neighbours do not notice."""
+def test_mean_lanes_counts_who_shared_the_decode_steps() -> None:
     bench = Bench()
-    poison = (30, 30, 30)
-
-    def logits_of(known: tuple[int, ...]) -> NDArray[np.float32]:
-        poisoned = known[:3] == poison and len(known) == 2 + fault_step
-        return np.full(VOCAB_SIZE, np.nan, np.float32) if poisoned else hashed_logits(known)
-
-    bench.runner.logits_of = logits_of
-    requests = [a_request((n, n, n), max_tokens=8, ignore_eos=True) for n in (1, 2, 30, 4)]
-    heard = [bench.submit(request) for request in requests]
+    short = bench.submit(a_request(max_tokens=3, ignore_eos=True))
+    long = bench.submit(a_request(max_tokens=5, ignore_eos=True))
+    single = bench.submit(a_request(max_tokens=1, ignore_eos=True))
     bench.finish()
-    assert isinstance(heard[2].last, EngineFaultError) and "no usable logits" in str(heard[2].last)
-    assert len(heard[2].items) <= fault_step
-    for one in (heard[0], heard[1], heard[3]):
-        assert essence(one.items) == essence(alone(one.job.sequence.request))
-
-
-def test_a_fault_in_a_request_s_text_ends_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    heard = [bench.submit(a_request((n,), max_tokens=6, ignore_eos=True)) for n in (1, 2, 3)]
-
-    def broken(token: int) -> None:
-        raise UnicodeError("broken text")
-
-    monkeypatch.setattr(heard[1].job.output, "push", broken)
-    bench.finish()
-    assert is_fault(heard[1])
-    for one in (heard[0], heard[2]):
-        assert essence(one.items) == essence(alone(one.job.sequence.request))
+    assert [finish_of(heard).timings.mean_lanes for heard in (short, long, single)] == [2.0, 1.5, 1.0]

@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from engine.errors import EngineFaultError
-from engine.request import SamplingParams
-from engine.sampler import Sampler, TokenChooser, random_stream
+from engine.request import Request, SamplingParams
+from engine.sampler import Sampler
+from engine.token_chooser import TokenChooser, random_stream
 
 VOCAB_SIZE = 50
 LOGITS = np.random.default_rng(5).normal(0, 1.5, VOCAB_SIZE).astype(np.float32)
 
 
+def chooser_of(params: SamplingParams, choice: int = 0) -> TokenChooser:
+    return TokenChooser(Request(id="r", prompt=(1,), sampling=params, choice=choice))
+
+
 def tokens(params: SamplingParams, count: int, choice: int = 0) -> list[int]:
-    sampler, chooser = Sampler(VOCAB_SIZE), TokenChooser(params, choice)
+    sampler, chooser = Sampler(VOCAB_SIZE), chooser_of(params, choice)
     return [sampler.choose(LOGITS, chooser) for _ in range(count)]
 
 
@@ -42,7 +47,7 @@ def test_no_seed_gives_other_tokens_each_time() -> None:
 def test_one_number_is_drawn_for_each_sampled_token_and_none_for_a_greedy_one() -> None:
     sampler = Sampler(VOCAB_SIZE)
     for params, drawn in ((SamplingParams(seed=8, top_k=1), 3), (SamplingParams(seed=8, temperature=0), 0)):
-        chooser, stream = TokenChooser(params), random_stream(8, 0)
+        chooser, stream = chooser_of(params), random_stream(8, 0)
         for _ in range(3):
             assert sampler.choose(LOGITS, chooser) == int(LOGITS.argmax())
         stream.random_sample(drawn)
@@ -52,7 +57,7 @@ def test_one_number_is_drawn_for_each_sampled_token_and_none_for_a_greedy_one() 
 def test_sequences_that_share_a_sampler_do_not_touch_each_other() -> None:
     sampler = Sampler(VOCAB_SIZE)
     settings = [SamplingParams(seed=1), SamplingParams(seed=2, top_p=0.5), SamplingParams(seed=3, top_k=5)]
-    choosers = [TokenChooser(params) for params in settings]
+    choosers = [chooser_of(params) for params in settings]
     together = [[sampler.choose(LOGITS, chooser) for chooser in choosers] for _ in range(40)]
     for params, column in zip(settings, zip(*together, strict=True), strict=True):
         assert tokens(params, 40) == list(column)
@@ -70,4 +75,4 @@ def test_draws_of_a_seeded_stream_follow_the_distribution() -> None:
 def test_logits_that_are_not_numbers_are_a_fault_and_not_a_token(temperature: float) -> None:
     logits = np.full(VOCAB_SIZE, np.nan, np.float32)
     with pytest.raises(EngineFaultError, match="no usable logits"):
-        Sampler(VOCAB_SIZE).choose(logits, TokenChooser(SamplingParams(temperature=temperature)))
+        Sampler(VOCAB_SIZE).choose(logits, chooser_of(SamplingParams(temperature=temperature)))

@@ -6,9 +6,9 @@ import pytest
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
-from engine.sampler import TokenChooser
 from engine.scheduler import PlannedRows, Scheduler
 from engine.sequence import Sequence
+from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
 
 BLOCK_TOKENS = 4
@@ -16,20 +16,29 @@ BLOCK_TOKENS = 4
 
 def a_sequence(prompt_tokens: int, max_new_tokens: int = 4) -> Sequence:
     request = a_request((1,) * prompt_tokens)
-    return Sequence(request, max_new_tokens, TokenChooser(request.sampling))
+    return Sequence(request, max_new_tokens, TokenChooser(request))
 
 
 def a_scheduler(
-    *, lanes: int = 4, n_blocks: int = 100, max_rows: int = 32, alone: int = 16, shared: int = 4
+    *,
+    lanes: int = 4,
+    n_blocks: int = 100,
+    max_rows: int = 32,
+    max_logit_rows: int = 32,
+    alone: int = 16,
+    shared: int = 4,
 ) -> tuple[Scheduler, BlockPool]:
     config = EngineConfig(lanes=lanes, prefill_rows_alone=alone, prefill_rows_shared=shared)
     pool = BlockPool(n_blocks, BLOCK_TOKENS)
-    return Scheduler(config, pool, max_rows), pool
+    return Scheduler(config, pool, max_rows, max_logit_rows), pool
 
 
 def step(scheduler: Scheduler) -> list[PlannedRows]:
     """Plan a step, compute it, and give each sequence that is due a token."""
-    plan = scheduler.schedule()
+    return computed(scheduler, scheduler.schedule())
+
+
+def computed(scheduler: Scheduler, plan: list[PlannedRows]) -> list[PlannedRows]:
     due = [rows.sequence for rows in plan if rows.wants_logits]
     scheduler.advance(plan)
     for sequence in due:
@@ -142,3 +151,57 @@ def test_random_arrivals_and_removals_end_without_deadlock_or_leak(seed: int) ->
                 scheduler.remove(sequence)
                 live.remove(sequence)
     assert not live and not arrivals and pool.free_blocks == pool.n_blocks
+
+
+def a_scored_sequence(prompt_tokens: int) -> Sequence:
+    request = a_request((1,) * prompt_tokens, max_tokens=0, prompt_logprobs=1)
+    return Sequence(request, 0, TokenChooser(request))
+
+
+def test_a_prompt_that_is_scored_gets_no_more_rows_than_there_is_room_for_logits() -> None:
+    scheduler, pool = a_scheduler(lanes=3, max_logit_rows=8, shared=7)
+    scored = a_scored_sequence(17)
+    scheduler.add(a_sequence(3, 30))
+    step(scheduler)
+    scheduler.add(scored)
+    scheduler.add(a_sequence(3))
+    planned = []
+    for _ in range(3):
+        plan = scheduler.schedule()
+        planned.append([(rows.count, rows.logit_rows) for rows in plan])
+        computed(scheduler, plan)
+    assert planned == [[(1, 1), (7, 7)]] * 2 + [[(1, 1), (3, 3), (3, 1)]]
+    assert len(scored.blocks) == pool.blocks_for(17)
+
+
+def test_logits_of_a_step_are_dealt_out_in_order_and_a_prompt_without_any_waits() -> None:
+    scheduler, _ = a_scheduler(lanes=3, max_logit_rows=3, alone=16, shared=16)
+    first, second, third = a_scored_sequence(9), a_sequence(5), a_sequence(20)
+    for sequence in (first, second, third):
+        scheduler.add(sequence)
+    plan = scheduler.schedule()
+    assert [(rows.sequence, rows.count, rows.logit_rows) for rows in plan] == [(first, 3, 3), (third, 13, 0)]
+    with pytest.raises(ValueError, match="lanes must be at most the 3 rows of a step, not 4"):
+        a_scheduler(lanes=4, max_logit_rows=3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_scored_and_other_prompts_share_steps_without_overflow_or_starvation(seed: int) -> None:
+    rng = random.Random(seed)
+    lanes = rng.randint(1, 5)
+    scheduler, pool = a_scheduler(lanes=lanes, max_logit_rows=rng.randint(lanes, 9), alone=rng.randint(1, 20))
+    live = [
+        a_scored_sequence(rng.randint(1, 30)) if rng.random() < 0.5 else a_sequence(rng.randint(1, 30), 4)
+        for _ in range(20)
+    ]
+    for sequence in live:
+        scheduler.add(sequence)
+    for _ in range(2000):
+        plan = scheduler.schedule()
+        assert bool(plan) == bool(live)
+        assert sum(rows.logit_rows for rows in plan) <= scheduler._max_logit_rows
+        computed(scheduler, plan)
+        for sequence in [sequence for sequence in live if sequence.new_tokens >= max(sequence.max_new_tokens, 1)]:
+            scheduler.remove(sequence)
+            live.remove(sequence)
+    assert not live and pool.free_blocks == pool.n_blocks

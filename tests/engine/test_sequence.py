@@ -1,13 +1,13 @@
 """The arithmetic of one sequence's state."""
 
-from engine.sampler import TokenChooser
 from engine.sequence import Sequence
+from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
 
 
 def a_sequence() -> Sequence:
     request = a_request((1, 2, 3))
-    return Sequence(request, 5, TokenChooser(request.sampling), submitted_at=10.0)
+    return Sequence(request, 5, TokenChooser(request), submitted_at=10.0)
 
 
 def test_counts_follow_the_tokens() -> None:

@@ -31,7 +31,7 @@ async def http_client(
     """An HTTP client of the application, without a socket."""
     app = create_app(await ready_serving(model, options))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=raise_app_exceptions)
-    async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
@@ -40,7 +40,7 @@ async def openai_client(model: ScriptedModel, options: ServingOptions | None = N
     """The OpenAI SDK on the application, without a socket and without retries."""
     transport = httpx2.ASGITransport(app=create_app(await ready_serving(model, options)))
     async with AsyncOpenAI(
-        base_url="http://octavo/v1",
+        base_url="http://localhost/v1",
         api_key="unused",
         max_retries=0,
         http_client=httpx2.AsyncClient(transport=transport),

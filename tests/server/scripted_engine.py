@@ -1,18 +1,91 @@
-"""An engine that plays scripts: the same door as the real one, with text, delays, gates and faults as told."""
+"""An engine that plays scripts: the same door as the real one, with tokens, delays, gates and faults as told."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
+from engine.constraint import Matcher
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
-from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token
+from engine.formats.answer_format import AnswerFormat, answer_format
+from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
+from engine.status import EngineStatus, LaneStatus, StepReport
+from engine.text.rendered import RenderedChat
+from engine.text.stops import StopMatcher
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabulary import TokenType, Vocabulary
+from tests.server.scripted_embeddings import EMBEDDING_SIZE, ScriptedEmbeddings
+from tests.tiny_models import byte_alphabet
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The control or tag token of this name; handed out as a mark where the request marks it."""
+
+    name: str
+
 
 # A piece of text is one token; a float is a delay in seconds; an event is waited for; an error ends the stream.
-Step = str | float | asyncio.Event | Exception
+# A Token is handed out as it is; a reason ends the answer.
+Step = str | Mark | Token | float | FinishReason | asyncio.Event | Exception
 Script = Sequence[Step] | Callable[[Request], Sequence[Step]]
 
 TIMINGS = Timings(queue_seconds=0.001, prefill_seconds=0.5, decode_seconds=0.25)
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+VOCAB_SIZE = 1024
+# What tells the engine that the model thinks, and that it calls tools as Hermes does.
+SOURCE = """{% if tools %}{{ tools }}<tool_call>{"name": }</tool_call>{% endif %}
+{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}
+{% if enable_thinking is false %}<think></think>{% endif %}"""
+PLAIN_SOURCE = "{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}"  # it can neither
+
+
+class ScriptedTokenizer(Tokenizer):
+    """A token a byte, the control tokens and tags, and an id for every longer piece that a script says."""
+
+    def __init__(self) -> None:
+        tokens = [*byte_alphabet(), *CONTROL, *TAGS]
+        super().__init__(_vocabulary(tokens))
+        self._names = {name: tokens.index(name) for name in (*CONTROL, *TAGS)}
+        self._pieces: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+        self._first_piece = len(tokens)
+
+    def mark_id(self, name: str) -> int:
+        return self._names[name]
+
+    def piece_id(self, piece: str) -> int:
+        if len(piece) == 1 and piece.isascii():
+            return ord(piece)
+        token = self._pieces.setdefault(piece, self._first_piece + len(self._pieces))
+        self._texts[token] = piece
+        return token
+
+    def token_bytes(self, token: int) -> bytes:
+        return super().token_bytes(token) if token < self._first_piece else self.token_text(token).encode()
+
+    def token_text(self, token: int) -> str:
+        return super().token_text(token) if token < self._first_piece else self._texts.get(token, f"<unused {token}>")
+
+
+def _vocabulary(tokens: list[str]) -> Vocabulary:
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [_token_type(token) for token in tokens],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    return Vocabulary.from_metadata(metadata)
+
+
+def _token_type(token: str) -> int:
+    if token in CONTROL:
+        return int(TokenType.CONTROL)
+    return int(TokenType.USER_DEFINED if token in TAGS else TokenType.NORMAL)
 
 
 class ScriptedStream:
@@ -40,20 +113,131 @@ class ScriptedStream:
                 return
 
 
+class Player:
+    """Plays one script for one request: its limits, stop strings and logprobs are obeyed, its grammar is not."""
+
+    def __init__(self, request: Request, tokenizer: ScriptedTokenizer, stream: ScriptedStream) -> None:
+        self._request = request
+        self._tokenizer = tokenizer
+        self._stream = stream
+        self._stops = StopMatcher(request.stop, include=request.include_stop)
+        self._unreported: list[Token] = []
+        self._generated = 0
+        self._reason: FinishReason | None = None
+        self._stop: str | int | None = None
+
+    async def play(self, steps: Sequence[Step]) -> None:
+        for step in () if self._request.max_tokens == 0 else steps:
+            match step:
+                case float():
+                    await asyncio.sleep(step)
+                case asyncio.Event():
+                    await step.wait()
+                case Exception():
+                    self._stream.put(step)
+                    return
+                case FinishReason():
+                    self._reason = step
+                case _:
+                    self._say(step)
+            if self._reason is not None:
+                break
+        self._finish(self._reason or (FinishReason.LENGTH if self._request.max_tokens == 0 else FinishReason.STOP))
+
+    def _say(self, step: str | Mark | Token) -> None:
+        self._generated += 1
+        match step:
+            case str():
+                self._say_text(step)
+            case Mark():
+                self._say_mark(self._tokenizer.mark_id(step.name), step.name)
+            case Token():
+                self._report(step)
+        if self._reason is None and self._generated == self._request.max_tokens:
+            self._reason = FinishReason.LENGTH
+
+    def _say_text(self, text: str) -> None:
+        safe = self._stops.push(text) if self._request.stop else text
+        if self._stops.stopped:
+            self._reason = FinishReason.STOP
+            self._stop = self._stops.matched
+        self._report(self._token(self._tokenizer.piece_id(text), safe))
+
+    def _say_mark(self, token: int, name: str) -> None:
+        self._release()
+        is_mark = token in self._request.marks
+        shown = is_mark or name in TAGS or not self._request.skip_special_tokens
+        self._report(self._token(token, name if shown else "", is_mark))
+
+    def _token(self, token: int, text: str, is_mark: bool = False) -> Token:
+        count = self._request.logprobs
+        return Token(token, text, is_mark, None if count is None else _logprob(token, count))
+
+    def _report(self, token: Token) -> None:
+        self._unreported.append(token)
+        if token.text:
+            self._flush()
+
+    def _release(self) -> None:
+        """The text that was held back in case it became a stop string goes with the last token that held it."""
+        rest = self._stops.flush()
+        if rest:
+            last = self._unreported.pop()
+            self._report(Token(last.id, last.text + rest, last.is_mark, last.logprob))
+
+    def _flush(self) -> None:
+        if self._unreported:
+            self._stream.put(TextEvent(tuple(self._unreported)))
+            self._unreported = []
+
+    def _finish(self, reason: FinishReason) -> None:
+        self._release()
+        self._flush()
+        prompt = self._request.prompt
+        count = self._request.prompt_logprobs
+        self._stream.put(
+            FinishEvent(
+                reason=reason,
+                prompt_tokens=len(prompt),
+                completion_tokens=self._generated,
+                timings=TIMINGS,
+                stop=self._stop,
+                prompt_logprobs=() if count is None else (None, *(_logprob(token, count) for token in prompt[1:])),
+            )
+        )
+
+
+def _logprob(token: int, count: int) -> TokenLogprob:
+    """A figure made of the id: the token itself is the likeliest, and the others follow."""
+    first = -(token % 7 + 1) / 8
+    others = [(other, first - 0.5 * (other + 1)) for other in range(count) if other != token]
+    return TokenLogprob(token, first, ((token, first), *others)[:count])
+
+
 class ScriptedService:
     """Plays one script for every request, and remembers what it was asked and what was aborted."""
 
     def __init__(self, script: Script = ("Hello", " world"), *, max_open: int | None = None) -> None:
         self.script = script
         self.max_open = max_open
+        self.tokenizer = ScriptedTokenizer()
         self.requests: list[Request] = []
         self.aborted: list[str] = []
+        self.embedded: list[tuple[int, ...]] = []
+        self.embeddings: list[ScriptedEmbeddings] = []
+        self.embedding_gate: asyncio.Event | None = None  # what embeddings wait for
+        self.embedding_fault: Exception | None = None  # what they end with
+        self.observers: list[Callable[[StepReport], None]] = []
         self.started = False
-        self._playing: dict[ScriptedStream, asyncio.Task[None]] = {}
+        self._playing: dict[ScriptedStream, tuple[Request, asyncio.Task[None]]] = {}
 
     @property
     def running(self) -> int:
         return len(self._playing)
+
+    def status(self) -> EngineStatus:
+        lanes = [LaneStatus(one.id, len(one.prompt), len(one.prompt), 0) for one, _ in self._playing.values()]
+        return EngineStatus(lanes=8, running=tuple(lanes), waiting=0, blocks=100, free_blocks=100 - len(lanes))
 
     def start(self) -> None:
         self.started = True
@@ -61,92 +245,100 @@ class ScriptedService:
     async def stop(self, drain_seconds: float) -> None:
         self.started = False
         if self._playing:
-            await asyncio.wait(self._playing.values(), timeout=drain_seconds)
-        for stream, task in list(self._playing.items()):
+            await asyncio.wait([task for _, task in self._playing.values()], timeout=drain_seconds)
+        for stream, (_, task) in list(self._playing.items()):
             task.cancel()
             stream.put(EngineNotReadyError("The server is stopping; send the request again later."))
 
-    def submit(self, request: Request) -> ScriptedStream:
+    def submit(self, *requests: Request) -> list[ScriptedStream]:
         if not self.started:
             raise EngineNotReadyError("The server is starting or stopping; send the request again later.")
-        if self.max_open is not None and self.running >= self.max_open:
+        if self.max_open is not None and self.running + len(requests) > self.max_open:
             raise QueueFullError(self.max_open, retry_after=1.5)
-        self.requests.append(request)
+        self.requests += requests
+        return [self._play(request) for request in requests]
+
+    def embed(self, name: str, prompts: Sequence[tuple[int, ...]]) -> ScriptedEmbeddings:
+        if self.max_open == 0:
+            raise QueueFullError(0, retry_after=1.5)
+        self.embeddings.append(ScriptedEmbeddings(prompts, self.embedding_gate, self.embedding_fault))
+        self.embedded += prompts
+        return self.embeddings[-1]
+
+    def _play(self, request: Request) -> ScriptedStream:
         stream = ScriptedStream(lambda: self._abort(request, stream))
         steps = self.script(request) if callable(self.script) else self.script
-        task = asyncio.get_running_loop().create_task(_play(request, steps, stream))
-        self._playing[stream] = task
+        player = Player(request, self.tokenizer, stream)
+        task = asyncio.get_running_loop().create_task(player.play(steps))
+        self._playing[stream] = (request, task)
         task.add_done_callback(lambda _: self._playing.pop(stream, None))
         return stream
 
     def _abort(self, request: Request, stream: ScriptedStream) -> None:
         self.aborted.append(request.id)
         if stream in self._playing:
-            self._playing[stream].cancel()
-
-
-async def _play(request: Request, steps: Sequence[Step], stream: ScriptedStream) -> None:
-    tokens = 0
-    reason = FinishReason.STOP
-    for step in steps:
-        match step:
-            case str() if tokens == request.max_tokens:
-                reason = FinishReason.LENGTH
-                break
-            case str():
-                tokens += 1
-                stream.put(TextEvent((Token(tokens, step),)))
-            case float():
-                await asyncio.sleep(step)
-            case asyncio.Event():
-                await step.wait()
-            case Exception():
-                stream.put(step)
-                return
-    prompt_tokens = len(request.prompt)
-    stream.put(FinishEvent(reason=reason, prompt_tokens=prompt_tokens, completion_tokens=tokens, timings=TIMINGS))
-
-
-class ByteTokenizer:
-    """A token a byte."""
-
-    def encode_prompt(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def encode_rendered(self, rendered: Any) -> list[int]:
-        return self.encode_prompt(str(rendered))
+            self._playing[stream][1].cancel()
 
 
 @dataclass
 class PlainTemplate:
-    """`role: content` a line."""
+    """`role: content` a line. What its `source` says decides how answers are read, as a real template's does."""
 
+    source: str = SOURCE
     calls: list[tuple[list[Mapping[str, object]], Mapping[str, object]]] = field(default_factory=list)
+    tools: list[Sequence[Mapping[str, object]] | None] = field(default_factory=list)
+    opening: str = ""  # what follows the assistant's name: "<think>\n" where thinking has begun already
 
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         extra: Mapping[str, object] | None = None,
-    ) -> str:
-        self.calls.append((list(messages), extra or {}))
+    ) -> RenderedChat:
+        extra = extra or {}
+        self.calls.append((list(messages), extra))
+        self.tools.append(tools)
         if any(message["content"] == "refuse me" for message in messages):
             raise TemplateError("The template does not like this.")
         lines = [f"{message['role']}: {message['content']}\n" for message in messages]
-        return "".join(lines) + ("assistant: " if add_generation_prompt else "")
+        opening = "" if extra.get("enable_thinking") is False else self.opening
+        return RenderedChat("".join(lines) + (f"assistant: {opening}" if add_generation_prompt else ""), "\ufdd0")
+
+
+@dataclass
+class ScriptedConstraint:
+    """A grammar that was asked for; nothing is held to it."""
+
+    grammar: str
+
+    def start(self) -> Matcher:
+        raise NotImplementedError
+
+
+@dataclass
+class ScriptedCompiler:
+    """Takes every grammar, and remembers them."""
+
+    grammars: list[tuple[str, str]] = field(default_factory=list)  # (grammar, param)
+
+    def compile(self, grammar: str, *, param: str) -> ScriptedConstraint:
+        self.grammars.append((grammar, param))
+        return ScriptedConstraint(grammar)
 
 
 @dataclass
 class ScriptedModel:
     service: ScriptedService = field(default_factory=ScriptedService)
     template: PlainTemplate | None = field(default_factory=PlainTemplate)
-    tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
+    constraints: ScriptedCompiler = field(default_factory=ScriptedCompiler)
     id: str = "scripted"
     aliases: tuple[str, ...] = ("gpt-4o",)
     created: int = 1_700_000_000
     context_length: int = 4096
-    vocab_size: int = 256
+    vocab_size: int = VOCAB_SIZE
+    embedding_size: int = EMBEDDING_SIZE
     architecture: str = "llama"
     weight_types: str = "Q4_1 81%, Q8_0 19%"
     file_bytes: int = 98_000_000
@@ -155,6 +347,14 @@ class ScriptedModel:
     isa: str = "generic"
     lanes: int = 8
     bytes_per_token: int = 90_000_000
+
+    @property
+    def tokenizer(self) -> ScriptedTokenizer:
+        return self.service.tokenizer
+
+    @cached_property
+    def format(self) -> AnswerFormat:
+        return answer_format(None if self.template is None else self.template.source, self.tokenizer)
 
 
 def scripted_model(*steps: Step) -> ScriptedModel:

@@ -19,8 +19,10 @@ def load(progress: Progress) -> ScriptedModel:
             time.sleep(60)
         case "fail":
             raise LoadFailure("The file is broken; get another.")
+        case "long":
+            return scripted_model(*["x", 0.02] * 100)
         case "endless":
-            return scripted_model(*[step for _ in range(100_000) for step in ("x", 0.01)])
+            return scripted_model(*[step for _ in range(100_000) for step in ("x", 0.1)])
     return scripted_model("Hello")
 
 

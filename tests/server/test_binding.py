@@ -2,7 +2,8 @@
 
 import pytest
 
-from server.cli.banner import base_url, exposure_warning
+from server.cli.banner import base_url
+from server.cli.exposure import ExposureError, check_exposure
 from server.lifecycle import BindError, bind
 
 
@@ -23,13 +24,24 @@ def test_a_host_that_is_not_ours_is_a_sentence(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_needs_no_warning(host: str) -> None:
-    assert exposure_warning(host) is None
+def test_loopback_needs_neither_key_nor_warning(host: str) -> None:
+    assert check_exposure(host, has_keys=False, insecure=False) is None
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
-def test_other_addresses_are_warned_about(host: str) -> None:
-    assert host in (exposure_warning(host) or "")
+NETWORK = ["0.0.0.0", "::", "192.168.1.5", "example.org"]
+
+
+@pytest.mark.parametrize("host", NETWORK)
+def test_the_network_is_refused_without_a_key_in_one_sentence(host: str) -> None:
+    with pytest.raises(ExposureError, match=r"OCTAVO_API_KEY or --api-key, or say --insecure-no-key") as refused:
+        check_exposure(host, has_keys=False, insecure=False)
+    assert host in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", NETWORK)
+def test_a_key_or_the_express_wish_lets_it_listen(host: str) -> None:
+    assert check_exposure(host, has_keys=True, insecure=False) is None
+    assert host in (check_exposure(host, has_keys=False, insecure=True) or "")
 
 
 def test_the_url_is_one_that_can_be_opened() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import RequestError
-from server.convert import plain_messages
+from server.prompts import plain_messages
 from server.protocol.chat import ChatBody
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import os
+import random
 import socket
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,26 +16,28 @@ import pytest
 
 from server.app import create_app
 from server.serving import ServingOptions
-from tests.server.harness import CHAT, live_server, ready_serving
+from tests.server.harness import CHAT, LiveServer, live_server, ready_serving
 from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
 
 ENDLESS: list[Step] = [step for _ in range(100_000) for step in ("x", 0.005)]
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
     return condition()
 
 
-def send_request(port: int, body: dict[str, object]) -> socket.socket:
+def raw_request(body: dict[str, object]) -> bytes:
     raw = orjson.dumps(body)
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
-    )
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+    return f"{head}\r\nContent-Length: {len(raw)}\r\n\r\n".encode() + raw
+
+
+def send_request(port: int, body: dict[str, object]) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
-    connection.sendall(head.encode() + b"\r\n\r\n" + raw)
+    connection.sendall(raw_request(body))
     return connection
 
 
@@ -127,3 +132,55 @@ def test_a_reader_that_stalls_is_cut_off(caplog: pytest.LogCaptureFixture) -> No
         connection = send_request(server.port, {**CHAT, "stream": True})
         assert eventually(lambda: "end=stalled" in caplog.text)
         connection.close()
+
+
+def held(server: LiveServer) -> tuple[int, int]:
+    """The tasks of a server in this process, and the process's descriptors. (Threads are pooled, and stay.)"""
+
+    async def count_tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    tasks = asyncio.run_coroutine_threadsafe(count_tasks(), server.loop).result(timeout=10)
+    return tasks, len(os.listdir("/proc/self/fd"))
+
+
+def kill(connection: socket.socket, chance: random.Random) -> None:
+    """Leave as clients do: with FIN, with RST, or half-closed first."""
+    way = chance.choice(["fin", "rst", "half"])
+    if way == "rst":
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif way == "half":
+        connection.shutdown(socket.SHUT_WR)
+    connection.close()
+
+
+def test_five_hundred_clients_killed_at_random_leak_nothing() -> None:
+    """BB-051, G5."""
+    chance = random.Random(4)
+    model = scripted_model(*ENDLESS)
+    with live_server(model) as server:
+        httpx.post(f"{server.url}/v1/chat/completions", json={**CHAT, "max_tokens": 1})
+        before = held(server)
+        open_now: list[socket.socket] = []
+        for _ in range(500):
+            body = {**CHAT, "stream": chance.random() < 0.7, "n": chance.choice([1, 1, 1, 3])}
+            raw = raw_request(body)
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            connection.sendall(raw[: chance.choice([len(raw), len(raw), len(raw), chance.randrange(len(raw))])])
+            open_now.append(connection)
+            if len(open_now) > 24:
+                kill(open_now.pop(chance.randrange(len(open_now))), chance)
+            if chance.random() < 0.2:
+                time.sleep(chance.random() * 0.01)
+        for connection in open_now:
+            kill(connection, chance)
+        assert eventually(
+            lambda: (
+                model.service.running == 0 and all(now <= then for now, then in zip(held(server), before, strict=True))
+            )
+        )
+        assert len(model.service.aborted) > 300
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json={**CHAT, "max_tokens": 2})
+        metrics = httpx.get(f"{server.url}/metrics").text
+    assert answer.json()["choices"][0]["message"]["content"] == "xx"
+    assert "octavo_requests_open 0.0" in metrics

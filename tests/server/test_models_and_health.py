@@ -25,7 +25,7 @@ async def test_a_card_tells_the_context_length() -> None:
     assert (card["id"], card["root"], card["max_model_len"]) == ("gpt-4o", "scripted", 4096)
     assert card["meta"] == {
         "n_ctx": 4096,
-        "n_vocab": 256,
+        "n_vocab": 1024,
         "size": 98_000_000,
         "architecture": "llama",
         "types": "Q4_1 81%, Q8_0 19%",
@@ -55,7 +55,7 @@ async def test_ready_shows_the_progress_of_the_load() -> None:
 
     serving = Serving(load)
     transport = httpx.ASGITransport(app=create_app(serving))
-    async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         serving.start()
         assert await asyncio.to_thread(reported.wait, 10)
         loading, alive = await client.get("/ready"), await client.get("/health")

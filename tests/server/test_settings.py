@@ -58,3 +58,48 @@ def test_keys_and_values_have_one_of_three_types(monkeypatch: pytest.MonkeyPatch
     assert Settings.read({}).kv_type == "q8_0"
     with pytest.raises(SettingsError, match=r"--kv-type cannot be 'q4_0'.*f16.*f32.*q8_0"):
         Settings.read({"kv_type": "q4_0"})
+
+
+SECRET = "sk-secret-value"
+
+
+def test_keys_come_from_flags_or_from_either_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    flagged = Settings.read({"api_key": ["a", "b"]})
+    assert [key.get_secret_value() for key in flagged.api_key] == ["a", "b"]
+    monkeypatch.setenv("OCTAVO_API_KEY", "one")
+    monkeypatch.setenv("OCTAVO_API_KEYS", "two, three")
+    found = Settings.read({"api_key": []})
+    assert [key.get_secret_value() for key in (*found.api_key, *found.api_keys)] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("key", ["", " ", f"{SECRET} x", f"{SECRET}\n", f"{SECRET}\x7f"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(SettingsError, match="--api-key") as refused:
+        Settings.read({"api_key": [key]})
+    assert SECRET not in str(refused.value)
+
+
+def test_settings_are_shown_without_their_secrets() -> None:
+    settings = Settings.read({"api_key": [SECRET], "port": 81})
+    assert '"port": 81' in settings.shown()
+    assert SECRET not in settings.shown() + repr(settings)
+
+
+def test_template_arguments_are_a_json_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_DEFAULT_CHAT_TEMPLATE_KWARGS", '{"enable_thinking": false}')
+    assert Settings.read({}).default_chat_template_kwargs == {"enable_thinking": False}
+    for value in ("enable_thinking", "[1]", "1"):
+        with pytest.raises(SettingsError, match="--default-chat-template-kwargs cannot be"):
+            Settings.read({"default_chat_template_kwargs": value})
+
+
+def test_hosts_and_origins_are_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_ALLOWED_HOST", "a.example,b.example")
+    monkeypatch.setenv("OCTAVO_CORS_ORIGIN", "https://a.example")
+    settings = Settings.read({})
+    assert (settings.allowed_host, settings.cors_origin) == (("a.example", "b.example"), ("https://a.example",))
+
+
+def test_foreign_variables_with_our_prefix_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_SOMETHING_ELSE", "1")
+    assert Settings.read({}).port == 8080

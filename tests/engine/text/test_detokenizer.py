@@ -51,3 +51,13 @@ def test_leading_spaces_of_an_answer_are_kept() -> None:
 def test_control_tokens_write_nothing() -> None:
     own = tokenizer("smollm")
     assert Detokenizer(own).push([1, *own.encode("hi"), 2]) == "hi"
+
+
+def test_it_says_whether_it_holds_a_character_back() -> None:
+    detokenizer = Detokenizer(Pieces([b"a\xe2", b"\x82", b"\xac"]))
+    holding = []
+    for token in (0, 1, 2, 0):
+        detokenizer.push([token])
+        holding.append(detokenizer.is_holding)
+    assert holding == [True, True, False, True]
+    assert detokenizer.flush() == "\ufffd" and not detokenizer.is_holding

@@ -11,11 +11,17 @@ CHUNKS = st.lists(st.text("ab\nc", max_size=6), max_size=12)
 
 def naive(stops: tuple[str, ...], text: str) -> tuple[str, bool]:
     """The text before the first stop string that completes; of several that complete together, before the longest."""
+    cut, stop, _ = naive_match(stops, text)
+    return cut, stop is not None
+
+
+def naive_match(stops: tuple[str, ...], text: str) -> tuple[str, str | None, str]:
+    """The text before the match, the stop string, and the text with the match."""
     for end in range(1, len(text) + 1):
-        lengths = [len(stop) for stop in stops if text[:end].endswith(stop)]
-        if lengths:
-            return text[: end - max(lengths)], True
-    return text, False
+        found = max((stop for stop in stops if text[:end].endswith(stop)), key=len, default=None)
+        if found is not None:
+            return text[: end - len(found)], found, text[:end]
+    return text, None, text
 
 
 @given(STOPS, CHUNKS)
@@ -37,6 +43,21 @@ def test_only_what_may_become_a_stop_string_is_held_back(stops: tuple[str, ...],
         held = received[len(sent) :]
         heads = [stop[:size] for stop in stops for size in range(1, len(stop))]
         assert held == max((head for head in heads if received.endswith(head)), key=len, default="")
+
+
+@given(STOPS, CHUNKS)
+def test_a_stop_string_is_named_and_kept_where_that_is_wanted(stops: tuple[str, ...], chunks: list[str]) -> None:
+    matcher = StopMatcher(stops, include=True)
+    sent = "".join(map(matcher.push, chunks)) + matcher.flush()
+    _, stop, kept = naive_match(stops, "".join(chunks))
+    assert (sent, matcher.matched) == (kept, stop)
+
+
+def test_after_a_flush_nothing_before_it_is_part_of_a_stop_string() -> None:
+    matcher = StopMatcher(("abc",))
+    assert matcher.push("xab") + matcher.flush() == "xab"
+    assert matcher.push("c") == "c"
+    assert not matcher.is_holding and not matcher.stopped
 
 
 def test_where_stop_strings_overlap_the_first_to_complete_decides() -> None:

@@ -52,6 +52,12 @@ def test_a_model_says_what_begins_and_ends_its_turns(name: str, ends: set[int], 
     assert own.vocab_size == len(own._vocabulary.tokens)
 
 
+@pytest.mark.parametrize(("wanted", "end"), [(None, 0), (False, 0), (True, 1)])
+def test_a_document_ends_with_eos_where_the_model_wants_it(wanted: bool | None, end: int) -> None:
+    own = Tokenizer.from_metadata(tiny_bpe_metadata(add_eos_token=wanted, add_bos_token=True))
+    assert own.encode_document("he") == own.encode_prompt("he") + [own.eos_id] * end
+
+
 @pytest.mark.parametrize("name", ["gpt-2", "llama-spm", "qwen35"])  # smollm's vocabulary lacks some bytes
 @given(text=TEXTS)
 def test_the_bytes_of_the_tokens_are_the_text(name: str, text: str) -> None:

@@ -1,0 +1,187 @@
+"""One answer on its way: the plan that a request was turned into, and the updates that the engine makes of it.
+
+All routes that generate text go this way: plan (server/convert.py), admit (server/routes/generation.py), read updates.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from engine.errors import EngineNotReadyError
+from engine.formats.parts import CallBegin, Content, Part
+from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
+from server.errors import AnswerCancelledError, ClientGoneError
+from server.logs import RequestLog
+from server.served import EventStream
+
+logger = logging.getLogger("octavo.server")
+
+Reason = Literal["stop", "length", "tool_calls"]
+
+
+class Parser(Protocol):
+    """What splits one choice's tokens into parts; engine.formats.answer_format.AnswerParser is one."""
+
+    def push(self, tokens: Sequence[Token]) -> list[Part]: ...
+
+    def finish(self) -> list[Part]: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
+
+
+class PlainParser:
+    """All text is content: completions of raw prompts."""
+
+    reasoning_tokens = 0
+
+    def push(self, tokens: Sequence[Token]) -> list[Part]:
+        text = "".join(token.text for token in tokens)
+        return [Content(text)] if text else []
+
+    def finish(self) -> list[Part]:
+        return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one HTTP request asks of the engine; nothing of it has been admitted yet."""
+
+    id: str  # of the answer: chatcmpl-..., cmpl-..., msg_..., resp_...
+    requests: tuple[Request, ...]  # one a choice, prompt-major: the n answers to the first prompt, then to the next
+    n: int = 1  # answers to each prompt
+    new_parser: Callable[[], Parser] = PlainParser
+    notes: tuple[str, ...] = ()  # names of parameters that turned out to have no effect
+    echo: tuple[str, ...] = ()  # the prompts' texts, where a completion repeats them before its own
+
+    @property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        """The token ids of each prompt."""
+        return tuple(request.prompt for request in self.requests[:: self.n])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """How one choice ended."""
+
+    reason: Reason
+    event: FinishEvent
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is new of one choice. Tokens are all that were generated, in order; their text is in the parts."""
+
+    choice: int
+    parts: tuple[Part, ...]
+    tokens: tuple[Token, ...] = ()
+    finish: Finish | None = None  # on the choice's last update
+
+
+class Exchange:
+    """One admitted plan on its way to its client. Every way out must close it."""
+
+    def __init__(self, plan: Plan, streams: Sequence[EventStream], log: RequestLog) -> None:
+        self.plan = plan
+        self.log = log
+        self.on_close: list[Callable[[], None]] = []
+        self._streams = streams
+        self._parsers = [plan.new_parser() for _ in streams]
+        self._called = [False] * len(streams)
+        self._cancelled = False
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        return self.plan.id
+
+    def cancel(self) -> None:
+        """End the answer on somebody else's word; whoever reads it gets an AnswerCancelledError."""
+        self._cancelled = True
+        self._abort()
+
+    def close(self) -> None:
+        """Give the lanes back, whatever the reason, and write the log line."""
+        if self._closed:
+            return
+        self._closed = True
+        self._abort()
+        self.log.write()
+        for callback in self.on_close:
+            callback()
+
+    async def updates(self) -> AsyncIterator[Update]:
+        """Every choice up to its finish; raises EngineNotReadyError if the engine stopped before that."""
+        unfinished = len(self._streams)
+        async for choice, event in _merged(self._streams):
+            if isinstance(event, TextEvent):
+                self.log.note_tokens(len(event.tokens))
+                yield self._update(choice, self._parsers[choice].push(event.tokens), event.tokens)
+            elif event.reason is not FinishReason.ABORT:
+                unfinished -= 1
+                yield self._finish(choice, event)
+        if self._cancelled:
+            raise AnswerCancelledError("This answer was cancelled by a request to do so.")
+        if unfinished:
+            raise EngineNotReadyError("The server stopped before this answer was complete.")
+
+    def note_failure(self, error: Exception) -> None:
+        """Take down why there is no answer; our own faults go to the log in full."""
+        match error:
+            case EngineNotReadyError():
+                self.log.end = "stopped"
+            case AnswerCancelledError():
+                self.log.end = "cancelled"
+            case ClientGoneError():
+                self.log.end = "disconnected"
+            case _:
+                self.log.end = "error"
+                logger.error("%s failed", self.id, exc_info=error)
+
+    def _update(self, choice: int, parts: list[Part], tokens: tuple[Token, ...]) -> Update:
+        self._called[choice] |= any(isinstance(part, CallBegin) for part in parts)
+        return Update(choice, tuple(parts), tokens)
+
+    def _finish(self, choice: int, event: FinishEvent) -> Update:
+        parser = self._parsers[choice]
+        rest = self._update(choice, parser.finish(), ())
+        reason: Reason = "length" if event.reason is FinishReason.LENGTH else "stop"
+        if reason == "stop" and self._called[choice]:
+            reason = "tool_calls"
+        self.log.note_finish(reason, event)
+        finish = Finish(reason=reason, event=event, reasoning_tokens=parser.reasoning_tokens)
+        return Update(choice, rest.parts, (), finish)
+
+    def _abort(self) -> None:
+        for stream in self._streams:
+            stream.abort()
+
+
+async def _merged(streams: Sequence[EventStream]) -> AsyncIterator[tuple[int, Event]]:
+    """The events of all streams as they come, each with its stream's place."""
+    if len(streams) == 1:
+        async for event in streams[0]:
+            yield 0, event
+        return
+    iterators = [aiter(stream) for stream in streams]
+    waiting = {asyncio.ensure_future(_next(iterator)): place for place, iterator in enumerate(iterators)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=waiting.__getitem__):
+                place = waiting.pop(task)
+                following = task.result()
+                if following is not None:
+                    waiting[asyncio.ensure_future(_next(iterators[place]))] = place
+                    yield place, following
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _next(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)

@@ -1,0 +1,141 @@
+"""What /metrics tells: how long requests wait and run, what the lanes do, how fast the weights are read.
+
+All label sets are fixed: what a client sends never becomes a label.
+"""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from engine.status import StepReport
+from engine.version import VERSION
+from server.logs import RequestLog
+from server.open_requests import OpenRequests
+from server.served import ServedModel
+
+ENDS = frozenset({"stop", "length", "tool_calls", "disconnected", "cancelled", "stalled", "stopped", "error"})
+ABORTS = frozenset({"disconnected", "cancelled", "stalled"})
+OTHER = "other"
+
+TO_FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+BETWEEN_TOKENS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2)
+IN_QUEUE = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+RECENT = 0.9  # what a step leaves of the mean before it
+
+
+class Metrics:
+    """Hears of requests, answers and steps, and keeps the sums of one server. Belongs to the event loop's thread."""
+
+    def __init__(self, endpoint_of: Callable[[str], str], open_requests: OpenRequests) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._endpoint_of = endpoint_of
+        self._weight_bytes = 0
+        self._step_rate = 0.0
+        self._name_http()
+        self._name_requests()
+        self._name_steps()
+        Gauge(
+            "octavo_requests_open", "Admitted requests whose answer has not ended.", registry=self.registry
+        ).set_function(lambda: len(open_requests))
+        Info("octavo_build", "The version that runs.", registry=self.registry).info({"version": VERSION})
+
+    def _name_http(self) -> None:
+        self._responses = Counter(
+            "octavo_http_responses", "HTTP responses.", ("endpoint", "status"), registry=self.registry
+        )
+
+    def _name_requests(self) -> None:
+        registry = self.registry
+        self._requests = Counter(
+            "octavo_requests", "Admitted requests by how they ended.", ("endpoint", "end"), registry=registry
+        )
+        self._aborts = Counter(
+            "octavo_requests_aborted", "Admitted requests that nobody waited for any more.", registry=registry
+        )
+        self._prompt_tokens = Counter("octavo_prompt_tokens", "Tokens of admitted prompts.", registry=registry)
+        self._generated_tokens = Counter("octavo_generated_tokens", "Tokens generated.", registry=registry)
+        self._cached_tokens = Counter("octavo_cached_tokens", "Prompt tokens taken from the cache.", registry=registry)
+        self._first_token = Histogram(
+            "octavo_time_to_first_token_seconds",
+            "From a request's admission to its first token.",
+            buckets=TO_FIRST_TOKEN,
+            registry=registry,
+        )
+        self._between_tokens = Histogram(
+            "octavo_inter_token_seconds", "Between tokens of an answer.", buckets=BETWEEN_TOKENS, registry=registry
+        )
+        self._queue = Histogram(
+            "octavo_queue_seconds", "Waiting for a lane, of finished requests.", buckets=IN_QUEUE, registry=registry
+        )
+
+    def _name_steps(self) -> None:
+        registry = self.registry
+        rows = Histogram("octavo_step_rows", "Rows of a step.", ("kind",), buckets=ROWS, registry=registry)
+        self._prefill_rows, self._decode_rows = rows.labels("prefill"), rows.labels("decode")
+        self._step_seconds = Counter("octavo_step_seconds", "Time spent in steps.", registry=registry)
+        self._bytes_read = Counter("octavo_weight_bytes_read", "Bytes of weights read by steps.", registry=registry)
+        self._bandwidth = Gauge(
+            "octavo_weight_bytes_per_second",
+            "Effective rate at which recent decode steps read the weights.",
+            registry=registry,
+        )
+
+    def watch(self, model: ServedModel) -> None:
+        """Begin to report on a model that is ready."""
+        self._weight_bytes = model.bytes_per_token
+        self.registry.register(LiveState(model))
+        model.service.observers.append(self.note_step)
+
+    def note_status(self, path: str, status: int) -> None:
+        self._responses.labels(self._endpoint_of(path), str(status)).inc()
+
+    def note_tokens(self, log: RequestLog, count: int, seconds: float) -> None:
+        self._generated_tokens.inc(count)
+        if log.first_token is None:
+            self._first_token.observe(seconds)
+            count, seconds = count - 1, 0.0  # what comes with the first token came at once
+        for _ in range(count):
+            self._between_tokens.observe(seconds / count)
+
+    def note_end(self, log: RequestLog) -> None:
+        end = log.end if log.end in ENDS else OTHER
+        self._requests.labels(self._endpoint_of(log.path), end).inc()
+        self._aborts.inc(end in ABORTS)
+        self._prompt_tokens.inc(log.prompt_tokens)
+        self._cached_tokens.inc(log.cached_tokens)
+        if log.queue_seconds is not None:
+            self._queue.observe(log.queue_seconds)
+
+    def note_step(self, step: StepReport) -> None:
+        self._prefill_rows.observe(step.prefill_rows)
+        self._decode_rows.observe(step.decode_rows)
+        self._step_seconds.inc(step.seconds)
+        self._bytes_read.inc(self._weight_bytes)
+        if step.prefill_rows == 0 and step.seconds > 0:
+            rate = self._weight_bytes / step.seconds
+            self._step_rate = RECENT * self._step_rate + (1 - RECENT) * rate if self._step_rate else rate
+            self._bandwidth.set(self._step_rate)
+
+
+class LiveState(Collector):
+    """What is true at the moment of asking: lanes, queue and blocks."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        status = self._model.service.status()
+        yield GaugeMetricFamily("octavo_lanes", "Sequences that can be decoded at once.", status.lanes)
+        yield GaugeMetricFamily("octavo_lanes_busy", "Sequences that hold a lane.", len(status.running))
+        yield GaugeMetricFamily("octavo_queue_length", "Sequences that wait for a lane.", status.waiting)
+        yield GaugeMetricFamily("octavo_blocks", "Blocks of keys and values.", status.blocks)
+        yield GaugeMetricFamily("octavo_blocks_free", "Blocks that hold nothing.", status.free_blocks)
+        facts = GaugeMetricFamily(
+            "octavo_model_info", "The model that answers.", labels=("model", "fingerprint", "isa")
+        )
+        facts.add_metric([self._model.id, self._model.fingerprint, self._model.isa], 1)
+        yield facts

@@ -1,0 +1,201 @@
+"""What chat completions and text completions answer: the types behind the OpenAPI document."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
+
+
+class Answer(BaseModel):
+    """An object of an answer; what is described is all that it holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorDetails(Answer):
+    message: str
+    type: Literal[
+        "invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error", "server_error"
+    ]
+    param: str | None
+    code: str | None
+    n_prompt_tokens: int = 0  # with context_length_exceeded
+    n_ctx: int = 0
+
+
+class ErrorReply(Answer):
+    error: ErrorDetails
+
+
+class Root(Answer):
+    name: str
+    api: str
+
+
+class CachedTokens(Answer):
+    cached_tokens: int
+
+
+class CompletionTokens(Answer):
+    reasoning_tokens: int
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
+class Usage(Answer):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: CompletionTokens
+
+
+class Timings(Answer):
+    """Milliseconds and rates under llama-server's names, and how they compare with the machine's memory."""
+
+    queue_ms: float
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_second: float
+    lanes: float  # sequences that shared each pass over the weights
+    bytes_per_step: int = 0  # of weights
+    bandwidth_percent: float = 0.0
+
+
+class CalledFunction(Answer):
+    name: str
+    arguments: str
+
+
+class ToolCall(Answer):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class TopLogprob(Answer):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Answer):
+    content: list[TokenLogprob] | None
+    refusal: None
+
+
+class ChatMessage(Answer):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: CalledFunction | None = None
+
+
+class ChatChoice(Answer):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+    stop_reason: str | int | None = None  # the stop string or token that ended it, or "deadline"
+    token_ids: list[int] | None = None
+
+
+class ChatCompletion(Answer):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+    timings: Timings
+    metadata: dict[str, str] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class FunctionDelta(Answer):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(Answer):
+    """The first of a call has its id, type and name; those after it only more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
+class ChatDelta(Answer):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    function_call: FunctionDelta | None = None
+
+
+class ChatChunkChoice(Answer):
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None = None
+    token_ids: list[int] | None = None
+
+
+class ChatChunk(Answer):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | None = None
+    timings: Timings | None = None
+    metadata: dict[str, str] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class CompletionLogprobs(Answer):
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class TextChoice(Answer):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class TextCompletion(Answer):
+    """The whole answer, and each chunk of a streamed one."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: Usage | None = None
+    timings: Timings | None = None
+    metadata: dict[str, str] | None = None

@@ -1,0 +1,108 @@
+"""The answers of the routes that tell about the server itself, and of the one that cancels a request."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class Health(BaseModel):
+    status: str
+
+
+class Readiness(BaseModel):
+    status: str
+    progress: float  # of the load, from 0 to 1
+
+
+class Slot(BaseModel):
+    """One lane of the batch; llama-server's names where it has them."""
+
+    id: int
+    is_processing: bool
+    n_ctx: int
+    state: Literal["idle", "prefill", "decode"] = "idle"
+    id_task: str | None = None  # the id of the answer
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class GenerationDefaults(BaseModel):
+    """What a request gets that does not say otherwise."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_penalty: float = 1.0
+    n_predict: int = -1  # up to the end of the context
+
+
+class GenerationSettings(BaseModel):
+    n_ctx: int
+    params: GenerationDefaults
+
+
+class Modalities(BaseModel):
+    vision: bool = False
+    audio: bool = False
+
+
+class Limits(BaseModel):
+    """What a request may not go beyond."""
+
+    context_length: int
+    max_n: int
+    max_body_bytes: int
+    max_json_depth: int
+
+
+class Props(BaseModel):
+    """Facts of the server and its model, in the shape of llama-server's /props."""
+
+    default_generation_settings: GenerationSettings
+    total_slots: int
+    model_alias: str
+    aliases: list[str]
+    chat_template: str | None
+    modalities: Modalities = Modalities()
+    build_info: str
+    fingerprint: str
+    architecture: str
+    weight_types: str
+    vocab_size: int
+    threads: int
+    isa: str
+    limits: Limits
+
+
+class Cancelled(BaseModel):
+    """The answers that were ended."""
+
+    cancelled: list[str]
+
+
+class ParameterLists(BaseModel):
+    """What becomes of each parameter of one API. A refused one is taken with the values that ask for nothing."""
+
+    enforced: list[str]
+    ignored: list[str]
+    refused: list[str]
+
+
+class ModelAbilities(BaseModel):
+    chat: bool
+    tools: bool
+    tool_format: str | None
+    thinking: bool
+    structured_output: bool
+
+
+class Capabilities(BaseModel):
+    model: str
+    abilities: ModelAbilities
+    limits: Limits
+    unknown_parameters: Literal["ignored", "refused"]
+    parameters: dict[str, ParameterLists]  # by path

@@ -1,0 +1,89 @@
+"""The way of the APIs that are chats in another form: one reply object makes their events and their whole answers."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import orjson
+from starlette.requests import Request as HttpRequest
+
+from engine.errors import RequestError
+from engine.formats.parts import Part
+from server.answer import Exchange, Finish, Plan
+from server.chat_form import ChatForm, Json
+from server.convert import chat_plan
+from server.prompts import chat_prompt
+from server.replies import Speed
+from server.served import ServedModel
+from server.serving import Serving, ServingOptions
+
+
+class Reply(Protocol):
+    """One answer as it comes to be; each call returns the events that tell of it."""
+
+    def start(self) -> list[Json]: ...
+
+    def push(self, parts: Sequence[Part]) -> list[Json]: ...
+
+    def finish(self, finish: Finish) -> list[Json]: ...
+
+    @property
+    def whole(self) -> Json: ...
+
+
+OnDone = Callable[[Json], None]  # hears of the whole answer before its client does
+
+
+def plan_of(form: ChatForm, model: ServedModel, request_id: str, options: ServingOptions) -> Plan:
+    """The plan of a chat in another form. Blocking; errors and notes are in the request's own names."""
+    body = form.validated()
+    try:
+        plan = chat_plan(body, model, request_id, options)
+    except RequestError as error:
+        raise form.renamed(error) from error.__cause__
+    return replace(plan, notes=form.own_names(plan.notes))
+
+
+def count_tokens(form: ChatForm, model: ServedModel, options: ServingOptions) -> tuple[int, list[str]]:
+    """How many tokens its prompt has, be it longer than the context, and what has no effect. Blocking."""
+    body = form.validated()
+    try:
+        prompt = chat_prompt(body, model, options.default_template_kwargs)
+    except RequestError as error:
+        raise form.renamed(error) from error.__cause__
+    return len(prompt.tokens), list(form.own_names(prompt.notes))
+
+
+async def event_frames(exchange: Exchange, reply: Reply, on_done: OnDone | None = None) -> AsyncIterator[bytes]:
+    yield encoded(reply.start())
+    async for update in exchange.updates():
+        events = reply.push(update.parts)
+        if update.finish is not None:
+            events += reply.finish(update.finish)
+            if on_done is not None:
+                on_done(reply.whole)
+        yield encoded(events)
+
+
+async def collected(exchange: Exchange, reply: Reply, on_done: OnDone | None = None) -> Json:
+    async for update in exchange.updates():
+        reply.push(update.parts)
+        if update.finish is not None:
+            reply.finish(update.finish)
+    if on_done is not None:
+        on_done(reply.whole)
+    return reply.whole
+
+
+def encoded(events: Sequence[Json]) -> bytes:
+    """Events as frames that carry their type twice, as these APIs do: in the `event` line and in the data."""
+    return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)
+
+
+def serving_of(http: HttpRequest) -> Serving:
+    serving: Serving = http.app.state.serving
+    return serving
+
+
+def speed_of(serving: Serving, model: ServedModel) -> Speed:
+    return Speed(model.bytes_per_token, serving.memory_bandwidth)

@@ -1,0 +1,19 @@
+"""GET /metrics: figures for Prometheus."""
+
+from fastapi import APIRouter
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.metrics import Metrics
+
+
+def metrics_router(metrics: Metrics) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/metrics")
+    async def read_metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
+
+    return router

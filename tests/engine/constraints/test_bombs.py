@@ -1,0 +1,111 @@
+"""BB-082: no grammar, schema or regex takes the server's time or memory, at compiling or at each token."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.constraints.compile_process import TOO_COMPLEX, CompileProcess
+from engine.constraints.rules import json_schema_rule, regex_rule
+from engine.errors import RequestError
+from tests.engine.constraints.random_answers import allowed
+from tests.engine.constraints.tokenizers import compiler, constraint, tiny
+
+STEPS = 150
+
+REFUSED_SCHEMAS: dict[str, Any] = {
+    "a type that is none": {"type": "something"},
+    "a type that is a number": {"type": ["string", 5]},
+    "a pattern that is a number": {"pattern": 5},
+    "100,000 constants": {"enum": [f"value {number}" for number in range(100_000)]},
+    "a loop of references": {
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+    },
+    "a constant of a megabyte": {"const": "x" * (1 << 20)},
+    "20,000 properties": {"properties": {f"p{number}": {} for number in range(20_000)}},
+    "patterns without end": {"anyOf": [{"pattern": f"a{{{number}}}" * 99} for number in range(99)]},
+    "alternatives of alternatives": {
+        "allOf": [
+            {"anyOf": [{"properties": {f"a{i}": {"type": "string", "minLength": j}}} for j in range(12)]}
+            for i in range(8)
+        ]
+    },
+}
+# These compile; what they cost shows token by token.
+COSTLY_RULES: dict[str, Callable[[], str]] = {
+    "(a+)+b": lambda: json_schema_rule({"type": "string", "pattern": "^(a+)+b$"}, param="s"),
+    "nested counts": lambda: regex_rule("((a{1,500}){1,500}){1,500}", param="s"),
+    "many stars": lambda: regex_rule("(.*.*.*.*){9999}", param="s"),
+    "many states": lambda: regex_rule("(.*a.{20}){20}", param="s"),
+    "a long string": lambda: json_schema_rule({"type": "string", "maxLength": 10**9}, param="s"),
+    "a long array": lambda: json_schema_rule({"type": "array", "items": {}, "minItems": 10**9}, param="s"),
+    "20,000 constants": lambda: json_schema_rule({"enum": [f"v{i}" for i in range(20_000)]}, param="s"),
+    "counts of counts": lambda: '((("a"{1,1000}){1,1000}){1,1000}){1,1000}',
+    "ambiguity": lambda: 's\ns: s s | "a" | s s s',
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_SCHEMAS)
+def test_a_schema_bomb_is_refused(name: str) -> None:
+    with pytest.raises(RequestError) as error:
+        compiler().compile(f"start: {json_schema_rule(REFUSED_SCHEMAS[name], param='s')}", param="s")
+    assert error.value.param is not None and error.value.param.startswith("s")
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("depth", [65, 5_000])
+def test_a_schema_too_deep_is_refused(depth: int) -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"allOf": [schema]}
+    with pytest.raises(RequestError, match="nested"):
+        json_schema_rule(schema, param="s")
+
+
+@pytest.mark.parametrize("name", COSTLY_RULES)
+def test_a_costly_grammar_runs_or_ends_its_own_request(name: str) -> None:
+    matcher = constraint(COSTLY_RULES[name]()).start()
+    rng = np.random.default_rng(0)
+    try:
+        for _ in range(STEPS):
+            choices = [i for i in np.flatnonzero(allowed(matcher)) if i not in tiny().end_ids]
+            if not choices:
+                break
+            matcher.accept(int(rng.choice(choices)))
+    except RequestError as error:
+        assert error.param == "rule" and "make it simpler" in str(error)
+
+
+ENDLESS = {
+    "a divisor": {"type": "integer", "multipleOf": 123456789},
+    "optional properties": {"type": "object", "properties": {f"p{number}": {} for number in range(10_000)}},
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_compile_without_end_is_stopped_and_told(name: str) -> None:
+    """llguidance would take minutes for these, in one call that nothing can stop."""
+    with pytest.raises(RequestError, match="too complex"):
+        compiler().compile(f"start: %json {json.dumps(ENDLESS[name])}", param="p")
+    assert constraint('"a"').start().mask().any()
+
+
+def test_a_bomb_ends_the_worker_and_the_next_grammar_finds_another() -> None:
+    process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
+    assert process.complaint('start: "a"') == ""
+    first = process._process
+    assert process.complaint(f"start: %json {json.dumps(ENDLESS['a divisor'])}") == TOO_COMPLEX
+    assert process.complaint('start: "b"') == ""
+    assert first is not None and process._process is not first
+
+
+def test_a_worker_that_was_killed_is_replaced() -> None:
+    process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
+    assert "unknown name" in process.complaint("start: b")
+    assert process._process is not None
+    process._process.kill()
+    process._process.wait()
+    assert process.complaint('start: "a"') == ""

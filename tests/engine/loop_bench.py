@@ -1,0 +1,104 @@
+"""A loop with a scripted runner, driven step by step without its thread, and all that it published."""
+
+from dataclasses import dataclass, field, replace
+
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
+from engine.errors import EngineFaultError, OctavoError
+from engine.event_stream import EventStream
+from engine.loop import Delivery, EngineLoop, Job
+from engine.outputs import RequestOutput
+from engine.request import Event, FinishEvent, Request, TextEvent, Timings, Token
+from engine.sampler import Sampler
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.status import StepReport
+from engine.token_chooser import TokenChooser
+from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, letter_tokenizer
+
+
+@dataclass
+class Heard:
+    """What one request's stream was sent."""
+
+    job: Job
+    items: list[Event | OctavoError] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(item.text for item in self.items if isinstance(item, TextEvent))
+
+    @property
+    def tokens(self) -> list[Token]:
+        return [token for item in self.items if isinstance(item, TextEvent) for token in item.tokens]
+
+    @property
+    def last(self) -> Event | OctavoError:
+        return self.items[-1]
+
+
+class Bench:
+    """A loop with a scripted runner, and all that it published."""
+
+    def __init__(self, runner: ScriptedRunner | None = None, config: EngineConfig | None = None) -> None:
+        self.runner = runner or ScriptedRunner()
+        self.pool = BlockPool(self.runner.n_blocks, self.runner.block_tokens)
+        self.scheduler = Scheduler(
+            config or EngineConfig(), self.pool, self.runner.max_rows, self.runner.max_logit_rows
+        )
+        self.loop = EngineLoop(self.runner, self.scheduler, Sampler(VOCAB_SIZE), self._publish)
+        self.heard: dict[EventStream, Heard] = {}
+        self.publications = 0
+        self.reports: list[StepReport] = []
+
+    def submit(self, request: Request) -> Heard:
+        limit = 8 if request.max_tokens is None else request.max_tokens
+        sequence = Sequence(request, limit, TokenChooser(request, frozenset({END_ID})))
+        output = RequestOutput(request, letter_tokenizer(), sequence.max_new_tokens)
+        heard = Heard(Job(sequence, output, EventStream(lambda: self.loop.abort(sequence))))
+        self.heard[heard.job.stream] = heard
+        self.loop.submit(heard.job)
+        return heard
+
+    def step(self) -> None:
+        """Obey waiting commands and run one step, as the thread does."""
+        self.loop._take_commands()
+        self.loop.step()
+
+    def finish(self) -> None:
+        while self.scheduler.has_work or not self.loop._inbox.empty():
+            self.step()
+        assert self.pool.free_blocks == self.pool.n_blocks
+        assert not self.scheduler.running and not self.loop._jobs
+
+    def _publish(self, batch: list[Delivery], report: StepReport | None) -> None:
+        self.publications += 1
+        if report is not None:
+            self.reports.append(report)
+        for stream, item in batch:
+            self.heard[stream].items.append(item)
+
+
+def finish_of(heard: Heard) -> FinishEvent:
+    assert isinstance(heard.last, FinishEvent)
+    assert sum(not isinstance(item, TextEvent) for item in heard.items) == 1
+    return heard.last
+
+
+def is_fault(heard: Heard) -> bool:
+    return isinstance(heard.last, EngineFaultError) and all(isinstance(item, TextEvent) for item in heard.items[:-1])
+
+
+def alone(request: Request) -> list[Event | OctavoError]:
+    bench = Bench()
+    heard = bench.submit(request)
+    bench.finish()
+    return heard.items
+
+
+NO_TIMINGS = Timings(queue_seconds=0, prefill_seconds=0, decode_seconds=0)
+
+
+def essence(items: list[Event | OctavoError]) -> list[object]:
+    """Everything of a request's events but the times."""
+    return [replace(item, timings=NO_TIMINGS) if isinstance(item, FinishEvent) else item for item in items]

@@ -1,0 +1,56 @@
+import orjson
+import pytest
+
+from server.errors import UnknownResponseError
+from server.responses.store import ResponseStore
+
+ITEMS = [{"id": "msg_1", "type": "message"}]
+
+
+def response(name: str, text: str = "") -> dict[str, object]:
+    return {"id": name, "output": [{"id": "msg_2", "text": text}]}
+
+
+def test_a_response_is_kept_with_what_it_answered() -> None:
+    store = ResponseStore()
+    store.put("", response("resp_1"), ITEMS)
+    kept = store.get("", "resp_1")
+    assert orjson.loads(kept.response) == response("resp_1")
+    assert [item["id"] for item in kept.conversation] == ["msg_1", "msg_2"]
+
+
+def test_each_caller_sees_only_its_own() -> None:
+    store = ResponseStore()
+    store.put("one", response("resp_1"), ITEMS)
+    for act in (store.get, store.delete):
+        with pytest.raises(UnknownResponseError):
+            act("other", "resp_1")
+    store.get("one", "resp_1")
+
+
+def test_the_least_recently_used_is_forgotten_beyond_the_count() -> None:
+    store = ResponseStore(max_count=2)
+    for name in ("a", "b"):
+        store.put("", response(name), ITEMS)
+    store.get("", "a")
+    store.put("", response("c"), ITEMS)
+    store.get("", "a")
+    with pytest.raises(UnknownResponseError):
+        store.get("", "b")
+
+
+def test_bytes_are_bounded_and_counted_to_the_last() -> None:
+    store = ResponseStore(max_bytes=1000)
+    for index in range(50):
+        store.put("", response(f"r{index}", "x" * 100), ITEMS)
+        assert store.nbytes <= 1000
+    assert 1 < len(store) < 10
+    for index in range(50 - len(store), 50):
+        store.delete("", f"r{index}")
+    assert (len(store), store.nbytes) == (0, 0)
+
+
+def test_what_is_larger_than_the_bound_is_not_kept() -> None:
+    store = ResponseStore(max_bytes=100)
+    store.put("", response("big", "x" * 200), ITEMS)
+    assert (len(store), store.nbytes) == (0, 0)

@@ -1,0 +1,111 @@
+"""Bytes that are no HTTP, or too much of it: real sockets, answers in our shape, and never a 500."""
+
+import socket
+from collections.abc import Iterator
+
+import httpx
+import orjson
+import pytest
+
+from server import http_protocol
+from server.http_protocol import MAX_HEAD_BYTES
+from tests.server.harness import CHAT, LiveServer, live_server
+from tests.server.scripted_engine import scripted_model
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with live_server(scripted_model("x")) as running:
+        yield running
+
+
+def said(server: LiveServer, raw: bytes) -> tuple[int, dict[str, object]]:
+    """The status and the error that answer these bytes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(raw)
+        answer = all_received(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    error: dict[str, object] = orjson.loads(body)["error"]
+    return int(head.split()[1]), error
+
+
+def all_received(connection: socket.socket) -> bytes:
+    pieces = []
+    while piece := connection.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GARBAGE\r\n\r\n",
+        b"get / http/1.1\r\n\r\n",
+        b"FROBNICATE / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nBad\x00Name: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nhello\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nhello",
+    ],
+)
+def test_what_is_no_http_is_a_400_in_our_shape(server: LiveServer, raw: bytes) -> None:
+    status, error = said(server, raw)
+    assert (status, error["code"]) == (400, "invalid_http")
+    assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"GET /" + b"a" * 200_000,
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
+    ],
+)
+def test_a_head_without_end_is_cut_off(server: LiveServer, piece: bytes) -> None:
+    """The parser keeps all of it, so that only the count bounds it."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        answer = b""
+        try:
+            for start in range(0, len(piece), 1000):
+                connection.sendall(piece[start : start + 1000])
+            answer = all_received(connection)
+        except OSError:
+            return  # closed while we were still sending
+    assert b"431 Request Header Fields Too Large" in answer and b"headers_too_large" in answer
+
+
+def test_large_heads_within_the_bound_and_large_bodies_are_read(server: LiveServer) -> None:
+    headers = {"X-Large": "a" * (MAX_HEAD_BYTES - 1000)}
+    with httpx.Client() as client:
+        for _ in range(3):
+            body = {**CHAT, "user": "u" * 300_000}
+            answer = client.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 200
+
+
+def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
+    with live_server(scripted_model("x")) as server:
+        for raw in (b"", b"GET /health HTT"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+                connection.sendall(raw)
+                assert all_received(connection) == b""
+
+
+def test_one_connection_serves_many_requests(server: LiveServer) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request * 9 + last)
+        assert all_received(connection).count(b"HTTP/1.1 200 OK") == 10
