@@ -28,4 +28,6 @@ EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["/opt/octavo/bin/python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=2)"]
 ENTRYPOINT ["/opt/octavo/bin/octavo"]
+# A published port is reachable from the network, so the server does not start without OCTAVO_API_KEY (or, if an open
+# server is meant, --insecure-no-key).
 CMD ["serve", "--host", "0.0.0.0"]

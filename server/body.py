@@ -11,12 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from engine.errors import RequestError
 from server.errors import ClientGoneError, MediaTypeError, clip
+from server.limits import check_depth
 from server.parameters import Nested, Parameter, ignored_parameters, strictly
 from server.protocol.common import ProtocolModel
 from server.validation import request_error
 
 LONGEST_AT_ONCE = 1 << 18  # bytes that are decoded and checked on the event loop
-DEEPEST = 100  # levels of objects and arrays within each other
 
 B = TypeVar("B", bound=ProtocolModel)
 
@@ -67,24 +67,14 @@ def _check_media_type(content_type: str) -> None:
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:
+    check_depth(raw)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise RequestError(f"The body is not valid JSON: {clip(str(error))}.", code="invalid_json") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_type")
-    _check_depth(value)
     return value
-
-
-def _check_depth(value: object) -> None:
-    level: list[Any] = [value]
-    for _ in range(DEEPEST):
-        inside = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [child for children in inside for child in children if isinstance(child, dict | list)]
-        if not level:
-            return
-    raise RequestError(f"The body is nested deeper than {DEEPEST} levels; make it flatter.", code="invalid_json")
 
 
 def _unwrap_extra_body(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -80,7 +80,7 @@ def embedding_list(vectors: Sequence[Vector], body: EmbeddingsBody, model: Serve
 
 
 def _cut(vector: Vector, dimensions: int | None) -> Vector:
-    """The first dimensions at unit length: models are trained for that, or make no use of it."""
+    """The first dimensions at unit length, as models that are trained for fewer mean them."""
     return vector if dimensions is None else unit_length(vector[:dimensions])
 
 
@@ -109,19 +109,22 @@ class EmbeddingWork:
             vectors = await unless_client_leaves(receive, self.embeddings.vectors())
             self.log.end = "stop"
             return vectors
-        except ClientGoneError:
-            raise
-        except EngineNotReadyError as error:
-            self.log.end = "cancelled" if self.is_cancelled else "stopped"
-            raise (
-                AnswerCancelledError("These embeddings were cancelled by a request to do so.")
-                if (self.is_cancelled)
-                else error
-            ) from None
         except Exception as error:
-            self.log.end = "error"
-            logger.error("%s failed", self.log.id, exc_info=error)
+            self.log.end = self._end(error)
+            if self.log.end == "cancelled":
+                raise AnswerCancelledError("These embeddings were cancelled by a request to do so.") from None
             raise
         finally:
             self.embeddings.abort()
             self.log.write()
+
+    def _end(self, error: Exception) -> str:
+        """The word for an error in the log line; our own faults go to the log in full."""
+        match error:
+            case ClientGoneError():
+                return "disconnected"
+            case EngineNotReadyError():
+                return "cancelled" if self.is_cancelled else "stopped"
+            case _:
+                logger.error("%s failed", self.log.id, exc_info=error)
+                return "error"

@@ -8,7 +8,7 @@ from engine.errors import RequestError
 from server.errors import BodyTooLargeError, error_response
 
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
-MAX_DEPTH = 128  # objects and arrays within each other; what walks a body later may recurse as deep
+MAX_DEPTH = 100  # objects and arrays within each other; what walks a body later may recurse as deep
 CHUNK = 1 << 18
 
 QUOTE = ord('"')
@@ -20,7 +20,7 @@ STEPS[list(b"]}")] = -1
 def check_depth(raw: bytes) -> None:
     """Refuse JSON that nests deeper than MAX_DEPTH; linear in its length. Whether it is JSON at all is not judged."""
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(raw) > MAX_DEPTH:
-        raise RequestError(f"The body nests deeper than {MAX_DEPTH} objects and arrays.", code="invalid_value")
+        raise RequestError(f"The body is nested deeper than {MAX_DEPTH} levels; make it flatter.", code="invalid_json")
 
 
 def _depth(raw: bytes) -> int:

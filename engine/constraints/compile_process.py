@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.errors import EngineFaultError
@@ -24,6 +25,7 @@ class CompileProcess:
         self._greeting = json.dumps(vocabulary).encode() + b"\n"
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._end: Callable[[], object] = lambda: None  # of that process; also when this object is no more
 
     def complaint(self, grammar: str) -> str:
         """What is wrong with the grammar; empty if nothing is, so that it may be compiled anywhere."""
@@ -33,16 +35,15 @@ class CompileProcess:
             try:
                 kind, words = json.loads(_exchange(process, request))
             except (OSError, EOFError):  # the grammar broke its process
-                _end(process)
+                self._end()
                 return TOO_COMPLEX
         return "" if kind == "good" else str(words)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            if self._process is not None:
-                _end(self._process)
+            self._end()
             self._process = _start(self._greeting)
-            weakref.finalize(self, _end, self._process)
+            self._end = weakref.finalize(self, _end, self._process)
         return self._process
 
 

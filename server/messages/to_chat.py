@@ -27,6 +27,7 @@ from server.protocol.messages import (
 NAMES = [
     ("max_completion_tokens", "max_tokens"),
     ("stop", "stop_sequences"),
+    ("continue_final_message", "messages"),
     ("tool_choice.function.name", "tool_choice.name"),
     ("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
     ("enable_thinking", "thinking"),

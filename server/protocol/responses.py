@@ -107,11 +107,8 @@ def _known_item(item: Any) -> Any:
         return item
     kind = item.get("type")
     if kind is None:
-        return (
-            {**item, "type": "message" if "role" in item else "item_reference"}
-            if "id" in item
-            else {**item, "type": "message"}
-        )
+        kind = "item_reference" if "id" in item and "role" not in item else "message"
+        item = {**item, "type": kind}
     if isinstance(kind, str) and kind not in ITEM_TYPES:
         message = "this server takes no items of type '{type}', only {known}"
         raise PydanticCustomError("unsupported_value", message, {"type": kind[:64], "known": ", ".join(ITEM_TYPES)})

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from engine.constraint import Matcher
@@ -127,6 +127,12 @@ class Player:
         self._stop: str | int | None = None
 
     async def play(self, steps: Sequence[Step]) -> None:
+        try:
+            await self._play(steps)
+        except Exception as error:  # a broken script should fail its test, and not hang it
+            self._stream.put(error)
+
+    async def _play(self, steps: Sequence[Step]) -> None:
         for step in () if self._request.max_tokens == 0 else steps:
             match step:
                 case float():
@@ -175,15 +181,14 @@ class Player:
 
     def _report(self, token: Token) -> None:
         self._unreported.append(token)
-        if token.text:
+        if token.text and not self._stops.is_holding:
             self._flush()
 
     def _release(self) -> None:
         """The text that was held back in case it became a stop string goes with the last token that held it."""
         rest = self._stops.flush()
         if rest:
-            last = self._unreported.pop()
-            self._report(Token(last.id, last.text + rest, last.is_mark, last.logprob))
+            self._unreported[-1] = replace(self._unreported[-1], text=self._unreported[-1].text + rest)
 
     def _flush(self) -> None:
         if self._unreported:

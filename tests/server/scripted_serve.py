@@ -20,7 +20,7 @@ def load(progress: Progress) -> ScriptedModel:
         case "fail":
             raise LoadFailure("The file is broken; get another.")
         case "long":
-            return scripted_model(*["x", 0.02] * 100)
+            return scripted_model(*[step for _ in range(100) for step in ("x", 0.02)])
         case "endless":
             return scripted_model(*[step for _ in range(100_000) for step in ("x", 0.1)])
     return scripted_model("Hello")

@@ -1,5 +1,6 @@
 """The command line: its commands, its errors, and how little it loads before it is needed."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,30 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("server.cli.run_server.run_server", interrupted)
     assert main(["serve"]) == 130
+
+
+def test_the_network_without_a_key_is_refused_before_anything_is_bound(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTAVO_API_KEY", raising=False)
+    assert main(["serve", "--host", "0.0.0.0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: Listening on 0.0.0.0 without an API key") and error.count("\n") == 1
+
+
+def test_the_settings_are_printed_without_their_secrets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_API_KEY", "sk-from-environment")
+    assert (
+        main(["serve", "--api-key", "sk-a", "--api-key", "sk-b", "--port", "81", "--no-metrics", "--print-config"]) == 0
+    )
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["port"], shown["metrics"], len(shown["api_key"])) == (81, False, 2)
+    assert "sk-" not in str(shown)
+
+
+def test_a_key_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["serve", "--api-key-file", str(tmp_path / "none"), "--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: Cannot read the API keys") and error.count("\n") == 1

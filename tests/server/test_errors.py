@@ -27,7 +27,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     ("method", "path", "status", "code"),
     [
         ("GET", "/nope", 404, "unknown_url"),
-        ("POST", "/v1/embeddings", 404, "unknown_url"),
+        ("POST", "/v1/audio/transcriptions", 404, "unknown_url"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/v1/models", 405, "method_not_allowed"),
         ("GET", "/v1/models/nope", 404, "model_not_found"),

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from engine.errors import RequestError
 from server import limits
 from server.limits import MAX_DEPTH, check_depth
+from tests.server.harness import http_client
+from tests.server.scripted_engine import scripted_model
 
 NESTED = st.recursive(
     st.none() | st.text('[]{}"\\a', max_size=8),
@@ -59,3 +61,12 @@ def test_many_brackets_side_by_side_or_in_text_are_not_deep() -> None:
 def test_what_is_not_json_is_left_to_the_parser() -> None:
     for raw in (b"", b"}]" * 500, b'"' * 999, b"\\" * 999, b"[" * MAX_DEPTH):
         check_depth(raw)
+
+
+async def test_a_body_that_nests_too_deep_is_400_before_it_is_parsed() -> None:
+    async with http_client(scripted_model("x")) as client:
+        for body in (nested(MAX_DEPTH + 1), b"[" * 1_000_000, b'{"messages":' + b"[" * 100_000):
+            headers = {"Content-Type": "application/json"}
+            answer = await client.post("/v1/chat/completions", content=body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+            assert "deeper" in answer.json()["error"]["message"]

@@ -19,7 +19,7 @@ async def streamed(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> str:
     body = {**CHAT, "stream": True}
     async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
         assert answer.status_code == 200
-        pieces = []
+        pieces: list[str] = []
         async for piece in answer.aiter_text():
             if not pieces:
                 begun.release()

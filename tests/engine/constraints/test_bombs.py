@@ -1,5 +1,6 @@
 """BB-082: no grammar, schema or regex takes the server's time or memory, at compiling or at each token."""
 
+import gc
 import json
 from collections.abc import Callable
 from typing import Any
@@ -109,3 +110,13 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
     process._process.kill()
     process._process.wait()
     assert process.complaint('start: "a"') == ""
+
+
+def test_the_worker_ends_with_its_owner() -> None:
+    process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
+    process.complaint('start: "a"')
+    worker = process._process
+    assert worker is not None
+    del process
+    gc.collect()
+    assert worker.poll() is not None
