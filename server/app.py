@@ -28,7 +28,7 @@ from server.routes import (
     templates,
     tokens,
 )
-from server.routes.metrics import metrics_router
+from server.routes import metrics as metrics_route
 from server.security import ApiKeys, KeyGuard
 from server.serving import Serving
 from server.sites import Cors, SiteGuard, Sites
@@ -74,8 +74,9 @@ def create_app(serving: Serving) -> ASGIApp:
 
 
 def _add_metrics(app: FastAPI, serving: Serving) -> Metrics:
-    metrics = Metrics(Endpoints((*ROOT_ROUTERS, *API_ROUTERS)).label, serving.open_requests)
-    app.include_router(metrics_router(metrics))
+    metrics = Metrics(Endpoints((*ROOT_ROUTERS, metrics_route.router, *API_ROUTERS)).label, serving.open_requests)
+    app.include_router(metrics_route.router)
+    app.state.metrics = metrics
     serving.request_observer = metrics
     serving.when_ready(metrics.watch)
     return metrics

@@ -6,7 +6,7 @@ from engine.formats.marks import SURROGATES
 from engine.formats.reader import Reader, Steps, Write
 
 _STRUCTURE = re.compile(rf'[^"{{}}\[\]{SURROGATES}]+')
-_STRING = re.compile(rf'[^"\\{SURROGATES}]+')
+_STRING = re.compile(rf'(?:[^"\\{SURROGATES}]++|\\[^{SURROGATES}])++', re.DOTALL)
 _SCALAR = re.compile(r"[\w.+-]+")
 
 

@@ -7,13 +7,11 @@ from starlette.responses import Response
 
 from server.metrics import Metrics
 
+router = APIRouter()
 
-def metrics_router(metrics: Metrics) -> APIRouter:
-    router = APIRouter()
 
-    @router.get("/metrics")
-    async def read_metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
-
-    return router
+@router.get("/metrics")
+async def read_metrics(request: Request) -> Response:
+    metrics: Metrics = request.app.state.metrics
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(metrics.registry), headers={"Content-Type": content_type})

@@ -10,6 +10,7 @@ from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, Temp
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
 from engine.status import EngineStatus, LaneStatus, StepReport
+from engine.text.chat_template import ChatTemplate
 from engine.text.rendered import RenderedChat
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
@@ -336,7 +337,7 @@ class ScriptedCompiler:
 @dataclass
 class ScriptedModel:
     service: ScriptedService = field(default_factory=ScriptedService)
-    template: PlainTemplate | None = field(default_factory=PlainTemplate)
+    template: PlainTemplate | ChatTemplate | None = field(default_factory=PlainTemplate)
     constraints: ScriptedCompiler = field(default_factory=ScriptedCompiler)
     id: str = "scripted"
     aliases: tuple[str, ...] = ("gpt-4o",)
@@ -360,6 +361,25 @@ class ScriptedModel:
     @cached_property
     def format(self) -> AnswerFormat:
         return answer_format(None if self.template is None else self.template.source, self.tokenizer)
+
+
+def templated_model(source: str, *steps: Step) -> ScriptedModel:
+    """A model with a real chat template."""
+    service = ScriptedService(steps)
+    tokenizer = service.tokenizer
+    template = ChatTemplate(
+        source,
+        bos_token="",
+        eos_token="<|im_end|>",
+        control_tokens=tokenizer.control_tokens,
+        user_tokens=tokenizer.user_tokens,
+    )
+    return ScriptedModel(service, template)
+
+
+def prompt_text(request: Request) -> str:
+    """The prompt that a request came with; control tokens and tags leave nothing."""
+    return bytes(token for token in request.prompt if token < 256).decode()
 
 
 def scripted_model(*steps: Step) -> ScriptedModel:

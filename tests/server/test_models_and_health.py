@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -75,3 +76,14 @@ async def test_the_error_that_ends_a_load_is_handed_on() -> None:
     with pytest.raises(LoadFailure, match="broken"):
         await serving.wait_loaded()
     assert serving.phase == "failed"
+
+
+async def test_a_dead_engine_is_told_by_both_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BB-060."""
+    model = scripted_model("x")
+    status = model.service.status()
+    async with http_client(model) as client:
+        monkeypatch.setattr(model.service, "status", lambda: replace(status, alive=False))
+        answers = [await client.get(path) for path in ("/health", "/ready")]
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert answers[0].json() == {"status": "dead"}

@@ -36,43 +36,43 @@ def test_every_parameter_of_the_sdk_has_a_row(table: Any, params: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"n": 2},
         {"best_of": 3},
-        {"logprobs": True},
-        {"top_logprobs": 3},
-        {"frequency_penalty": 0.5},
-        {"presence_penalty": -0.5},
-        {"repetition_penalty": 1.1},
-        {"repeat_penalty": 1.1},
-        {"logit_bias": {"5": 1}},
-        {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        {"tool_choice": "required"},
-        {"functions": [{"name": "f"}]},
-        {"response_format": {"type": "json_object"}},
+        {"use_beam_search": True},
+        {"repeat_last_n": 64, "repeat_penalty": 1.2},
         {"modalities": ["text", "audio"]},
         {"audio": {"voice": "x"}},
         {"web_search_options": {}},
-        {"reasoning_effort": "low"},
-        {"guided_json": {}},
-        {"min_tokens": 5},
-        {"stop_token_ids": [3]},
-        {"continue_final_message": True},
+        {"reasoning": {"effort": "low"}},
+        {"reasoning_format": "none"},
+        {"prompt_logprobs": 1},
+        {"chat_template": "{{ messages }}"},
+        {"documents": [{"text": "x"}]},
+        {"return_progress": True},
         {"echo": True},
         {"xtc_probability": 0.1, "xtc_threshold": 0.1},
+        {"structured_outputs.structural_tag": "x"},
     ],
 )
 async def test_what_would_change_the_answer_is_refused(change: dict[str, Any]) -> None:
     model = scripted_model("x")
+    name = next(iter(change))
+    outer, _, inner = name.partition(".")
+    sent = {outer: {inner: change[name]}} if inner else change
     async with http_client(model) as client:
-        answer = await client.post("/v1/chat/completions", json={**CHAT, **change})
+        answer = await client.post("/v1/chat/completions", json={**CHAT, **sent})
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported_parameter", next(iter(change)))
+    assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported_parameter", name)
     assert model.service.requests == []
 
 
 async def test_neutral_values_are_accepted_and_not_worth_a_note() -> None:
     neutral = {
         "n": 1,
+        "best_of": 1,
+        "store": False,
+        "cache_prompt": True,
+        "repeat_last_n": -1,
+        "reasoning_format": "auto",
         "logprobs": False,
         "top_logprobs": 0,
         "frequency_penalty": 0,
@@ -95,41 +95,46 @@ async def test_neutral_values_are_accepted_and_not_worth_a_note() -> None:
 
 async def test_false_is_not_zero() -> None:
     async with http_client(scripted_model("x")) as client:
-        answer = await client.post("/v1/completions", json={"model": "scripted", "prompt": "a", "logprobs": 0})
-    assert answer.status_code == 400 and answer.json()["error"]["param"] == "logprobs"
+        answer = await client.post("/v1/chat/completions", json={**CHAT, "xtc_probability": False})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "xtc_probability"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_has_no_effect_is_listed(stream: bool) -> None:
-    extras = {"user": "u1", "metadata": {"a": "b"}, "prompt_cache_key": "k", "x_vendor": {"deep": [1]}}
+    extras = {"user": "u1", "store": True, "prompt_cache_key": "k", "x_vendor": {"deep": [1]}, "prediction": {}}
     async with http_client(scripted_model("x")) as client:
         answer = await client.post("/v1/chat/completions", json={**CHAT, **extras, "stream": stream})
     assert answer.status_code == 200
     assert set(answer.headers["x-ignored-params"].split(",")) == set(extras)
 
 
-async def test_tools_that_may_not_be_called_are_listed() -> None:
-    tools = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}
+async def test_keys_that_nobody_reads_are_listed_inside_tools_and_formats_too() -> None:
+    tool = {"type": "function", "eager": True, "function": {"name": "f", "hint": 1, "strict": None}}
+    output = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "note": "x"}}
     async with http_client(scripted_model("x")) as client:
-        answer = await client.post("/v1/chat/completions", json={**CHAT, **tools})
-    assert answer.status_code == 200 and answer.headers["x-ignored-params"] == "tools"
+        tools = await client.post("/v1/chat/completions", json={**CHAT, "tools": [tool]})
+        form = await client.post("/v1/chat/completions", json={**CHAT, "response_format": output})
+    assert tools.headers["x-ignored-params"] == "tools[].eager,tools[].function.hint"
+    assert form.headers["x-ignored-params"] == "response_format.json_schema.note"
 
 
 async def test_strict_params_refuses_what_would_be_ignored() -> None:
     async with http_client(scripted_model("x"), ServingOptions(strict_params=True)) as client:
         bad = await client.post("/v1/chat/completions", json={**CHAT, "user": "u1"})
+        unread = await client.post("/v1/chat/completions", json={**CHAT, "chat_template_kwargs": {"mood": "good"}})
         good = await client.post("/v1/chat/completions", json=CHAT)
     assert (bad.status_code, bad.json()["error"]["param"], good.status_code) == (400, "user", 200)
+    assert (unread.status_code, unread.json()["error"]["param"]) == (400, "chat_template_kwargs.mood")
 
 
 async def test_a_literal_extra_body_is_unwrapped_and_noted() -> None:
     model = scripted_model("x")
     async with http_client(model) as client:
         answer = await client.post("/v1/chat/completions", json={**CHAT, "extra_body": {"top_k": 7}})
-        refused = await client.post("/v1/chat/completions", json={**CHAT, "extra_body": {"n": 7}})
+        refused = await client.post("/v1/chat/completions", json={**CHAT, "extra_body": {"best_of": 7}})
     assert answer.headers["x-ignored-params"] == "extra_body"
     assert model.service.requests[0].sampling.top_k == 7
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "best_of")
 
 
 async def test_unknown_fields_change_nothing() -> None:

@@ -210,7 +210,11 @@ def test_a_string_may_hold_what_looks_like_an_end() -> None:
     """BB-039: text that looks like a tag stays in the string."""
     text = '{"name": "weather", "arguments": {"city": "a\\"}</tool_call>"}}'
     form, tokenizer = make("hermes")
-    pieces = [tokens_of("<tool_call>\n", form, tokenizer), [Token(0, text)], tokens_of("\n</tool_call>", form, tokenizer)]
+    pieces = [
+        tokens_of("<tool_call>\n", form, tokenizer),
+        [Token(0, text)],
+        tokens_of("\n</tool_call>", form, tokenizer),
+    ]
     parts = parse(form.parser(inside_thinking=False, tools=[WEATHER]), pieces)
     assert calls_of(parts) == [("weather", '{"city": "a\\"}</tool_call>"}')]
     assert not [part for part in parts if isinstance(part, Content)]
