@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from engine.errors import EngineNotReadyError
-from engine.formats.parts import CallBegin, Content, Part
+from engine.formats.parts import CallBegin, CallEnd, Content, Part
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from server.errors import AnswerCancelledError, ClientGoneError
 from server.logs import RequestLog
@@ -90,7 +90,7 @@ class Exchange:
         self.on_close: list[Callable[[], None]] = []
         self._streams = streams
         self._parsers = [plan.new_parser() for _ in streams]
-        self._called = [False] * len(streams)
+        self._called = [False] * len(streams)  # whether the choice's last call is complete
         self._cancelled = False
         self._closed = False
 
@@ -142,7 +142,9 @@ class Exchange:
                 logger.error("%s failed", self.id, exc_info=error)
 
     def _update(self, choice: int, parts: list[Part], tokens: tuple[Token, ...]) -> Update:
-        self._called[choice] |= any(isinstance(part, CallBegin) for part in parts)
+        for part in parts:
+            if isinstance(part, CallBegin | CallEnd):
+                self._called[choice] = isinstance(part, CallEnd)
         return Update(choice, tuple(parts), tokens)
 
     def _finish(self, choice: int, event: FinishEvent) -> Update:

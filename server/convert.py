@@ -89,10 +89,7 @@ def _check_choices(body: GenerationBody, options: ServingOptions) -> None:
 
 
 def _prompt_tokens(body: CompletionBody, model: ServedModel, path: str, prompt: str | list[int]) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        tokens = _encoded(prompt, body, model)
-    else:
-        tokens = checked_ids(prompt, model.vocab_size, path)
+    tokens = _encoded(prompt, body, model) if isinstance(prompt, str) else checked_ids(prompt, model.vocab_size, path)
     return checked_length(_with_suffix(tokens, body, model) if body.suffix else tokens, model, path)
 
 

@@ -212,7 +212,8 @@ class ErrorResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wire = self._wire
         is_anthropic = is_messages_path(scope["path"])
-        self.body = orjson.dumps(messages_error(wire.status, wire.message) if is_anthropic else wire.body())
+        body = messages_error(wire.status, wire.message, wire.param) if is_anthropic else wire.body()
+        self.body = orjson.dumps(body)
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 

@@ -9,7 +9,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from server.answer import Exchange
 from server.errors import ClientGoneError, WireError, wire_error
@@ -91,6 +91,14 @@ class StreamedReply(EventSourceResponse):
             self._exchange.log.end = "stalled"
         finally:
             self._exchange.close()
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        # As the base class does it, in a third of the time: this is done for every token.
+        try:
+            async with asyncio.timeout(self.send_timeout):
+                await send(message)
+        except TimeoutError:
+            raise SendTimeoutError from None
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         # The base class polls for the end of uvicorn and then cuts the stream. The drain is ours.

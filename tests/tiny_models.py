@@ -1,6 +1,6 @@
 """Writes tiny llama models of random weights as GGUF files, for tests that must not fetch anything."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -38,18 +38,23 @@ def write_tiny_llama(
     rope_freqs: bool = False,
     seed: int = 0,
     pre: str = "smollm",
+    tags: Sequence[str] = (),
+    tokenizer: Mapping[str, object] | None = None,
     chat_template: str | None = CHATML,
 ) -> Path:
     """Write the model to `path` and return it; equal arguments give equal bytes.
 
     `types` is the weight type of every matrix, or one for each kind of matrix: {"attn_q": "Q4_1", "output": "Q8_0"},
     where those left out are F32. Norms are always F32. Quantized rows need `hidden`, `ffn` and `heads * head_dim` to be
-    multiples of 32, or of 256 for k-quants and IQ4_XS. `vocab` is at least 272.
+    multiples of 32, or of 256 for k-quants and IQ4_XS. `vocab` is at least 272, and the number of tokens where
+    `tokenizer`, which is GGUF metadata, replaces the one of `byte_level_tokenizer`.
     """
     head_dim = head_dim or hidden // heads
     writer = gguf.GGUFWriter(path, "llama")
     _add_hyperparameters(writer, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context)
-    _add_tokenizer(writer, vocab, pre, chat_template)
+    _add_metadata(writer, tokenizer or byte_level_tokenizer(vocab, pre, tags))
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
     weights = _Weights(writer, types, seed)
     weights.matrix("token_embd", vocab, hidden)
     if not tied:
@@ -144,23 +149,38 @@ def _add_hyperparameters(
     writer.add_vocab_size(vocab)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, vocab: int, pre: str, chat_template: str | None) -> None:
-    """Byte-level BPE: the 256 bytes, a few merges, filler words that no text reaches, and the control tokens last."""
+def byte_level_tokenizer(vocab: int, pre: str = "smollm", tags: Sequence[str] = ()) -> dict[str, object]:
+    """GGUF metadata: the 256 bytes, a few merges, filler words that no text reaches, user-defined tags, control tokens."""
     texts = [*byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
-    assert vocab >= len(texts) + len(CONTROL_TOKENS)
-    texts += [f"<filler_{index}>" for index in range(vocab - len(texts) - len(CONTROL_TOKENS))]
-    tokens = [*texts, *CONTROL_TOKENS]
-    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([normal] * len(texts) + [control] * len(CONTROL_TOKENS))
-    writer.add_token_merges(list(MERGES))
-    writer.add_bos_token_id(tokens.index("<|im_start|>"))
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_add_bos_token(False)
-    if chat_template is not None:
-        writer.add_chat_template(chat_template)
+    fillers = vocab - len(texts) - len(tags) - len(CONTROL_TOKENS)
+    assert fillers >= 0
+    texts += [f"<filler_{index}>" for index in range(fillers)]
+    tokens = [*texts, *tags, *CONTROL_TOKENS]
+    normal, user, control = gguf.TokenType.NORMAL, gguf.TokenType.USER_DEFINED, gguf.TokenType.CONTROL
+    types = [normal] * len(texts) + [user] * len(tags) + [control] * len(CONTROL_TOKENS)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [int(kind) for kind in types],
+        "tokenizer.ggml.merges": list(MERGES),
+        "tokenizer.ggml.bos_token_id": tokens.index("<|im_start|>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.add_bos_token": False,
+    }
+
+
+def _add_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, object]) -> None:
+    for key, value in metadata.items():
+        match value:
+            case bool():
+                writer.add_bool(key, value)
+            case int():
+                writer.add_uint32(key, value)
+            case str():
+                writer.add_string(key, value)
+            case _:
+                writer.add_array(key, value)
 
 
 def byte_alphabet() -> list[str]:

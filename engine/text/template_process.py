@@ -52,9 +52,14 @@ class TemplateProcess:
             raise TemplateError(f"The model's chat template cannot be rendered with these messages: {words}.")
         return words
 
-    def _ask(self, source: str, variables: Mapping[str, object] | None) -> tuple[str, str]:
+    def variables(self, source: str) -> frozenset[str] | None:
+        """The names that a template takes from its caller; None where that cannot be told."""
+        kind, words = self._ask(source, None, names=True)
+        return frozenset(json.loads(words)) if kind == "text" else None
+
+    def _ask(self, source: str, variables: Mapping[str, object] | None, *, names: bool = False) -> tuple[str, str]:
         """Kind of reply (text, refused, failed, limit) and its words."""
-        request = json.dumps({"source": source, "variables": variables}).encode() + b"\n"
+        request = json.dumps({"source": source, "variables": variables, "names": names}).encode() + b"\n"
         with self._lock:
             return self._exchange(request)
 

@@ -9,7 +9,7 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -70,7 +70,7 @@ def _ascii(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-def template_environment() -> ImmutableSandboxedEnvironment:
+def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
@@ -79,7 +79,65 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-_ENVIRONMENT = template_environment()
+_ENVIRONMENT = _environment()
+
+
+class _Names:
+    """Names that are read before the template itself sets them, in the order of its text."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+
+    def visit_all(self, tree: Iterable[nodes.Node], known: set[str]) -> None:
+        for node in tree:
+            self.visit(node, known)
+
+    def visit(self, node: nodes.Node, known: set[str]) -> None:
+        """Follow one node; `known` are the names set so far in its scope, and what it sets is added."""
+        if isinstance(node, nodes.Name):
+            self._name(node, known)
+        elif isinstance(node, nodes.Assign):
+            self.visit(node.node, known)
+            self.visit(node.target, known)
+        elif isinstance(node, nodes.If):
+            self._branches(node, known)
+        elif isinstance(node, nodes.For):
+            self._loop(node, known)
+        elif isinstance(node, nodes.Macro):
+            known.add(node.name)
+            self.visit_all(node.iter_child_nodes(), {*known, *(each.name for each in node.args), "caller"})
+        elif isinstance(node, nodes.AssignBlock | nodes.CallBlock | nodes.FilterBlock | nodes.Scope):
+            self.visit_all(node.iter_child_nodes(exclude=("target",)), set(known))
+            if isinstance(node, nodes.AssignBlock):
+                self.visit(node.target, known)
+        else:
+            self.visit_all(node.iter_child_nodes(), known)
+
+    def _name(self, node: nodes.Name, known: set[str]) -> None:
+        if node.ctx != "load":
+            known.add(node.name)
+        elif node.name not in known:
+            self.read.add(node.name)
+
+    def _branches(self, node: nodes.If, known: set[str]) -> None:
+        """Only what every branch sets is set afterwards."""
+        self.visit(node.test, known)
+        ends = []
+        bodies: list[Iterable[nodes.Node]] = [node.body, *([each] for each in node.elif_), node.else_]
+        for body in bodies:
+            scope = set(known)
+            self.visit_all(body, scope)
+            ends.append(scope)
+        known |= set.intersection(*ends)
+
+    def _loop(self, node: nodes.For, known: set[str]) -> None:
+        self.visit(node.iter, known)
+        scope = {*known, "loop"}
+        self.visit(node.target, scope)
+        if node.test is not None:
+            self.visit(node.test, scope)
+        self.visit_all(node.body, scope)
+        self.visit_all(node.else_, set(known))
 
 
 @lru_cache(maxsize=16)
@@ -102,6 +160,13 @@ def _render(source: str, variables: Mapping[str, Any] | None) -> str:
     return "".join(pieces)
 
 
+def _variables(source: str) -> str:
+    """The names that the template takes from its caller, as JSON; it is only parsed."""
+    found = _Names()
+    found.visit_all(_ENVIRONMENT.parse(source).body, set())
+    return json.dumps(sorted(found.read - set(_ENVIRONMENT.globals)))
+
+
 def _limited(work: Callable[[], str]) -> str:
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime + PROCESSOR_SECONDS) + GRACE_SECONDS
@@ -115,8 +180,10 @@ def _limited(work: Callable[[], str]) -> str:
 
 def _answer(request: Mapping[str, Any]) -> tuple[str, str]:
     """Kind of reply (text, refused, limit, failed) and its words."""
+    source = request["source"]
+    work = (lambda: _variables(source)) if request["names"] else (lambda: _render(source, request["variables"]))
     try:
-        return "text", _limited(lambda: _render(request["source"], request["variables"]))
+        return "text", _limited(work)
     except _RefusedError as refusal:
         return "refused", str(refusal)
     except (_TooSlowError, _TooLongError, MemoryError):

@@ -11,11 +11,18 @@ TYPES = {
 }
 
 
+# What the SDK's helpers look for: told that there are no threads here, they send the whole conversation instead.
+ERROR_CODES = {"thread": "thread_unsupported_request"}
+
+
 def is_messages_path(path: str) -> bool:
     return any(path == root or path.startswith(root + "/") for root in PATHS)
 
 
-def messages_error(status: int, message: str) -> dict[str, object]:
+def messages_error(status: int, message: str, param: str | None = None) -> dict[str, object]:
     """The body of an answer of this status, or of an event in a stream that cannot go on."""
     kind = TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    error: dict[str, object] = {"type": kind, "message": message}
+    if param in ERROR_CODES:
+        error["details"] = {"error_code": ERROR_CODES[param]}
+    return {"type": "error", "error": error}

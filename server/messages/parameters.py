@@ -19,6 +19,7 @@ GENERATION = [
     *honoured("max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k", "min_p", "seed"),
     *ignored("metadata", "service_tier", "inference_geo"),
     refused("container"),
+    refused("thread"),  # ignored, it would leave the model without the conversation so far
 ]
 
 COUNT_PARAMETERS = table_of(*PROMPT)

@@ -7,6 +7,10 @@ from server.protocol.answers import Answer, Timings
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 
 
+class ThreadRefusal(Answer):
+    error_code: Literal["thread_unsupported_request"]
+
+
 class MessagesErrorDetails(Answer):
     type: Literal[
         "invalid_request_error",
@@ -19,6 +23,7 @@ class MessagesErrorDetails(Answer):
         "api_error",
     ]
     message: str
+    details: ThreadRefusal | None = None
 
 
 class MessagesErrorReply(Answer):

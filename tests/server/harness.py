@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import httpx2
@@ -12,6 +13,7 @@ from openai import AsyncOpenAI
 
 from server.app import create_app
 from server.lifecycle import HttpServer, bind
+from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 from tests.server.scripted_engine import ScriptedModel
 
@@ -57,7 +59,7 @@ class LiveServer:
     http: HttpServer
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
-    model: ScriptedModel
+    model: Any  # scripted or real
 
     def request_exit(self) -> None:
         self.loop.call_soon_threadsafe(self.http.request_exit)
@@ -70,7 +72,7 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(model: ScriptedModel, options: ServingOptions | None = None) -> Iterator[LiveServer]:
+def live_server(model: ServedModel, options: ServingOptions | None = None) -> Iterator[LiveServer]:
     def run() -> None:
         asyncio.run(serve())
 

@@ -10,7 +10,7 @@ from engine.errors import EngineFaultError
 from engine.request import Request
 from server.serving import ServingOptions
 from tests.server.harness import CHAT, http_client, openai_client
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted_engine import PlainTemplate, ScriptedModel, ScriptedService, scripted_model
 
 MESSAGES: Any = CHAT["messages"]
 
@@ -141,7 +141,7 @@ async def test_template_arguments_pass_through_unless_they_are_the_renderers_own
         )
         bad = await client.post("/v1/chat/completions", json={**CHAT, "chat_template_kwargs": {"tokenize": True}})
     assert good.status_code == 200
-    assert model.template is not None and model.template.calls[0][1] == {"enable_thinking": False}
+    assert isinstance(model.template, PlainTemplate) and model.template.calls[0][1] == {"enable_thinking": False}
     assert bad.status_code == 400 and bad.json()["error"]["param"] == "chat_template_kwargs.tokenize"
 
 
@@ -212,3 +212,102 @@ async def test_concurrent_streams_keep_their_texts_apart() -> None:
         marks = [f"<{index}>" for index in range(32)]
         texts = await asyncio.gather(*(ask(client, mark) for mark in marks))
     assert texts == [mark * 20 for mark in marks]
+
+
+async def test_the_extensions_of_other_servers_reach_the_engine() -> None:
+    model = scripted_model("x")
+    fields = {
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.25,
+        "repeat_penalty": 1.1,
+        "logit_bias": {"7": -100},
+        "allowed_token_ids": [1, 2],
+        "bad_words": ["ab"],
+        "stop_token_ids": [5],
+        "include_stop_str_in_output": True,
+        "min_new_tokens": 3,
+        "skip_special_tokens": False,
+        "t_max_predict_ms": 1500,
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
+    async with http_client(model) as client:
+        answer = await client.post("/v1/chat/completions", json={**CHAT, **fields})
+    assert answer.status_code == 200 and "x-ignored-params" not in answer.headers
+    request = model.service.requests[0]
+    sampling = request.sampling
+    assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty) == (0.5, -0.25, 1.1)
+    assert (sampling.logit_bias, sampling.allowed_tokens) == (((7, -100.0),), (1, 2))
+    assert sampling.banned_sequences == ((97, 98), (32, 97, 98))
+    assert (request.stop_tokens, request.include_stop, request.min_tokens) == (frozenset({5}), True, 3)
+    assert (request.skip_special_tokens, request.max_seconds, request.logprobs) == (False, 1.5, 2)
+
+
+async def test_the_first_name_of_two_counts() -> None:
+    model = scripted_model("x")
+    twice = {"repetition_penalty": 1.2, "repeat_penalty": 1.3, "min_tokens": 1, "min_new_tokens": 2}
+    async with http_client(model) as client:
+        await client.post("/v1/chat/completions", json={**CHAT, **twice, "max_time_ms": 5, "t_max_predict_ms": 0})
+    request = model.service.requests[0]
+    assert (request.sampling.repetition_penalty, request.min_tokens, request.max_seconds) == (1.2, 1, 0.005)
+
+
+async def test_the_last_message_is_continued_only_where_asked_for() -> None:
+    model = scripted_model("x")
+    messages = [*CHAT["messages"], {"role": "assistant", "content": "Once upon "}]
+    async with http_client(model) as client:
+        for fields in ({}, {"add_generation_prompt": False}, {"continue_final_message": True}):
+            await client.post("/v1/chat/completions", json={**CHAT, "messages": messages, **fields})
+    told = "user: Hi\nassistant: Once upon "
+    assert [bytes(request.prompt).decode() for request in model.service.requests] == [
+        f"{told}\nassistant: ",
+        f"{told}\n",
+        told,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"continue_final_message": True}, "continue_final_message"),
+        (
+            {
+                "continue_final_message": True,
+                "add_generation_prompt": True,
+                "messages": [{"role": "assistant", "content": "x"}],
+            },
+            "add_generation_prompt",
+        ),
+    ],
+)
+async def test_only_an_answer_can_be_continued(fields: dict[str, Any], param: str) -> None:
+    async with http_client(scripted_model("x")) as client:
+        answer = await client.post("/v1/chat/completions", json={**CHAT, **fields})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+async def test_token_ids_and_metadata_come_back_where_sent_for() -> None:
+    model = scripted_model("ab", "c")
+    fields = {"return_token_ids": True, "metadata": {"run": "7"}}
+    async with http_client(model) as client:
+        answer = (await client.post("/v1/chat/completions", json={**CHAT, **fields})).json()
+    assert answer["prompt_token_ids"] == list(model.service.requests[0].prompt)
+    assert answer["choices"][0]["token_ids"] == [model.tokenizer.piece_id("ab"), ord("c")]
+    assert answer["metadata"] == {"run": "7"}
+
+
+async def test_a_fault_of_one_choice_ends_the_answer_and_frees_all_lanes() -> None:
+    def script(request: Request) -> list[Any]:
+        return ["a", EngineFaultError("It broke.")] if request.choice == 1 else ["a", 60.0]
+
+    model = ScriptedModel(ScriptedService(script))
+    async with http_client(model) as client:
+        answer = await client.post("/v1/chat/completions", json={**CHAT, "n": 3})
+    assert answer.status_code == 500 and len(model.service.aborted) == 2
+
+
+async def test_a_queue_without_room_for_all_choices_takes_none() -> None:
+    model = ScriptedModel(ScriptedService(("x",), max_open=2))
+    async with http_client(model) as client:
+        answer = await client.post("/v1/chat/completions", json={**CHAT, "n": 3})
+    assert answer.status_code == 429 and model.service.requests == []

@@ -16,7 +16,7 @@ TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"x": {}}}}}
     for name in ("alpha", "beta_2")
 ]
-WORDS = ["the ", "Straße", " 世界", "😀", "\n", " a\"b\\c", "</tool", "<think", "}", "END", " ", "x" * 30, "\n\n", "é"]
+WORDS = ["the ", "Straße", " 世界", "😀", "\n", ' a"b\\c', "</tool", "<think", "}", "END", " ", "x" * 30, "\n\n", "é"]
 
 
 def cut(text: str, chance: random.Random) -> list[str]:
@@ -34,7 +34,7 @@ def words(chance: random.Random, most: int) -> list[Step]:
 
 
 def call(chance: random.Random) -> list[Step]:
-    arguments = {"x": chance.choice([1, "a\"b\n</tool_call>é😀", None, {"deep": [1, {}]}]), "y": chance.random()}
+    arguments = {"x": chance.choice([1, 'a"b\n</tool_call>é😀', None, {"deep": [1, {}]}]), "y": chance.random()}
     text = json.dumps({"name": chance.choice(["alpha", "beta_2"]), "arguments": arguments}, ensure_ascii=False)
     return [Mark("<tool_call>"), "\n", *cut(text, chance), "\n", Mark("</tool_call>")]
 

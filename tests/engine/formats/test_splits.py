@@ -86,7 +86,7 @@ def test_every_split_gives_the_same_parts(name: str, marked: bool, data: st.Data
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_example_split_in_every_two_pieces_is_the_same(name: str) -> None:
-    form, tokenizer = make(name, marked=False)
+    form, _ = make(name, marked=False)
     text = f"<think>Hm.\n</think>\n\nYes.\n{TWO_CALLS[name]}\nDone."
     whole = parse(form.parser(inside_thinking=False, tools=[WEATHER]), [[Token(0, text)]])
     for cut in range(1, len(text)):

@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Sequence
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
@@ -15,7 +15,7 @@ from engine.formats.parts import Content, Reasoning
 from engine.formats.tools import Tool, ToolChoice
 from engine.request import Token
 from engine.text.tokenizer import Tokenizer
-from tests.engine.formats.answers import FORMATS, calls_of, ended, make, parse, tokens_of
+from tests.engine.formats.answers import FORMATS, calls_of, ended, make, parse
 
 END = 257
 WRITE = Tool(

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import TemplateError
-from engine.text.messages import Message, for_template, system_first, with_text_arguments
+from engine.text.messages import Message, for_template, in_turns, system_first, with_text_arguments
 
 
 def one(**message: object) -> dict[str, object]:
@@ -81,3 +81,17 @@ def test_system_messages_are_merged_to_the_front_in_order() -> None:
     ]
     assert system_first(chat) == [{"role": "system", "content": "a\n\nb"}, chat[0], chat[2]]
     assert system_first(chat[:1]) == chat[:1]
+
+
+def test_turns_alternate_and_the_system_message_opens_the_first() -> None:
+    call: Message = {"role": "assistant", "content": "", "tool_calls": [{"id": "c"}]}
+    roles = ("user", "system", "user", "assistant", "assistant")
+    chat: list[Message] = [{"role": role, "content": str(place)} for place, role in enumerate(roles)]
+    assert in_turns([*chat, call, call]) == [
+        {"role": "user", "content": "1\n\n0\n\n2"},
+        {"role": "assistant", "content": "3\n\n4"},
+        call,
+        call,
+    ]
+    assert in_turns([{"role": "system", "content": "s"}]) == [{"role": "user", "content": "s"}]
+    assert in_turns([]) == []

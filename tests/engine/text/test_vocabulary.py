@@ -100,3 +100,15 @@ def test_html_that_looks_like_an_end_token_is_plain_text() -> None:
     tokens = [*BPE_TOKENS, "</s>"]
     values = tiny_bpe_metadata(tokens=tokens, token_type=[1] * len(tokens))
     assert len(tokens) - 1 not in Tokenizer.from_metadata(values).end_ids
+
+
+def test_infilling_tokens_are_named_by_the_file_or_known_by_their_names() -> None:
+    plain = tiny_bpe_metadata()
+    assert Vocabulary.from_metadata(plain).infill_ids is None
+    ids = {f"tokenizer.ggml.fim_{key}_token_id": place for place, key in enumerate(("pre", "suf", "mid"))}
+    assert Vocabulary.from_metadata(plain | ids).infill_ids == (0, 1, 2)
+    tokens = [*BPE_TOKENS, "<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+    size = len(BPE_TOKENS)
+    named = plain | {"tokenizer.ggml.tokens": tokens}
+    named.pop("tokenizer.ggml.token_type", None)
+    assert Vocabulary.from_metadata(named).infill_ids == (size, size + 1, size + 2)

@@ -29,11 +29,11 @@ async def rendered(model: ScriptedModel, messages: list[dict[str, Any]], **field
     return prompt_text(model.service.requests[-1])
 
 
-def gauge_chat(content: Any, **assistant: Any) -> list[dict[str, Any]]:
+def gauge_chat(result: Any, **assistant: Any) -> list[dict[str, Any]]:
     return [
         {"role": "user", "content": "what does the gauge read?"},
         {"role": "assistant", "tool_calls": [GAUGE_CALL], **assistant},
-        {"role": "tool", "tool_call_id": "c1", "content": content},
+        {"role": "tool", "tool_call_id": "c1", "content": result},
     ]
 
 
@@ -56,18 +56,18 @@ async def test_bb_011_the_servers_own_calls_can_be_sent_back() -> None:
 )
 async def test_bb_012_arguments_come_as_the_template_wants_them(wants: str, expected: str) -> None:
     """BB-012: a mapping to iterate, JSON that is not encoded twice, or text."""
-    call = {**GAUGE_CALL, "function": {"name": "f", "arguments": '{"a": 1, "b": "x\\"y"}'}}
+    call: dict[str, Any] = {**GAUGE_CALL, "function": {"name": "f", "arguments": '{"a": 1, "b": "x\\"y"}'}}
     model = templated_model(CALLS.replace("%s", wants), "x")
-    chat = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]
     assert expected in await rendered(model, chat, tools=[GAUGE])
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "not json", "[1]", ""])
 async def test_bb_012_broken_arguments_of_the_past_do_not_end_the_chat(arguments: str) -> None:
     """BB-012: what a model once wrote stays in the history for ever."""
-    call = {**GAUGE_CALL, "function": {"name": "f", "arguments": arguments}}
+    call: dict[str, Any] = {**GAUGE_CALL, "function": {"name": "f", "arguments": arguments}}
     model = templated_model(CALLS.replace("%s", "<{{ call.function.arguments }}>"), "x")
-    chat = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]
     assert f"<{arguments}>" in await rendered(model, chat, tools=[GAUGE])
 
 
@@ -111,7 +111,14 @@ async def test_bb_017_extra_keys_change_nothing_and_wrong_types_are_still_refuse
             "id": 7,
             "opts": {"visible": False},
         },
-        {"role": "assistant", "content": "yo", "refusal": None, "annotations": [], "audio": None, "function_call": None},
+        {
+            "role": "assistant",
+            "content": "yo",
+            "refusal": None,
+            "annotations": [],
+            "audio": None,
+            "function_call": None,
+        },
         {"role": "user", "content": "ok"},
     ]
     tool = {"type": "function", "function": {"name": "f", "strict": None, "parameters": {"type": "object"}}, "eager": 1}

@@ -55,6 +55,13 @@ async def test_a_bad_request_is_told_where_it_is_bad(body: dict[str, Any], place
     assert place in message.replace(":", " ").split() or place == "" or f"'{place}'" in message, message
 
 
+async def test_a_thread_is_refused_in_the_words_that_make_helpers_send_the_whole_conversation() -> None:
+    async with anthropic_client(scripted_model("x")) as client:
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await client.messages.create(**ASK, extra_body={"thread": {"type": "create"}})
+    assert caught.value.error_code == "thread_unsupported_request"
+
+
 async def test_an_image_in_a_tools_result_is_refused_by_its_place() -> None:
     turns = [
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]},
