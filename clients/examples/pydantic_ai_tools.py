@@ -1,4 +1,4 @@
-"""A conversation by way of pydantic-ai: a question that needs tools, a streamed text, and an answer as data.
+"""A conversation by way of pydantic-ai: a streamed answer that calls tools, a streamed text, and an answer as data.
 
 Usage: python pydantic_ai_tools.py [URL] [MODEL]   (pip install 'pydantic-ai-slim[openai]')
 """
@@ -30,11 +30,10 @@ def get_weather(town: str) -> str:
 async def main(url: str = "http://127.0.0.1:8080", model: str = "smollm2-135m") -> None:
     served = OpenAIChatModel(model, provider=OpenAIProvider(base_url=f"{url}/v1", api_key="not-needed"))
 
-    weather = await Agent(served, tools=[get_weather]).run("What is the weather in Paris and in Oslo?")
-    print(weather.output)
-
-    async with Agent(served).run_stream("Say hello to Zoë.") as answer:
-        print("".join([text async for text in answer.stream_text(delta=True)]))
+    helper = Agent(served, tools=[get_weather])
+    for question in ("What is the weather in Paris and in Oslo?", "Say hello to Zoë."):
+        async with helper.run_stream(question) as answer:
+            print("".join([text async for text in answer.stream_text(delta=True)]))
 
     described = await Agent(served, output_type=Town).run("Describe Paris.")
     print(described.output)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from server.protocol.common import MAX_INT32, Int, MaxTokens, ProtocolModel, invalid, keys_of
+from server.protocol.common import MAX_INT32, WHOLE, MaxTokens, ProtocolModel, TemplateArguments, invalid, keys_of
 from server.protocol.generation import GenerationBody
 from server.protocol.tools import MAX_TOOLS, AnyFunctionCall, AnyTool, AnyToolChoice, FunctionDefinition
 
@@ -44,8 +44,10 @@ def _string_is_one_part(content: Any) -> Any:
 AnyPart = Annotated[TextPart | RefusalPart, Field(discriminator="type"), BeforeValidator(_text_only)]
 # One kind of part is a union of one, so that an unknown type is reported alike.
 OnlyText = Annotated[TextPart, BeforeValidator(_text_only)]
-Content = Annotated[list[OnlyText], Field(max_length=4096), BeforeValidator(_string_is_one_part)]
-AssistantContent = Annotated[list[AnyPart], Field(max_length=4096), BeforeValidator(_string_is_one_part)]
+Texts = Annotated[list[OnlyText], Field(max_length=4096)]
+Parts = Annotated[list[AnyPart], Field(max_length=4096)]
+Content = Annotated[Texts, BeforeValidator(_string_is_one_part, json_schema_input_type=str | Texts)]
+AssistantContent = Annotated[Parts, BeforeValidator(_string_is_one_part, json_schema_input_type=str | Parts)]
 
 
 class InstructionMessage(ProtocolModel):
@@ -103,10 +105,9 @@ PART_KEYS = keys_of(TextPart, RefusalPart)
 
 class ThinkingSwitch(ProtocolModel):
     type: Literal["enabled", "disabled", "adaptive", "auto"]
-    budget_tokens: Annotated[Int, Field(ge=0, le=MAX_INT32)] | None = None
+    budget_tokens: Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE] | None = None
 
 
-TemplateValue = str | int | float | bool | None
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -114,7 +115,7 @@ class ChatBody(GenerationBody):
     messages: Annotated[list[Message], Field(min_length=1, max_length=16384)]
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool = False
-    top_logprobs: Annotated[Int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20), WHOLE] | None = None
     # tools
     tools: list[AnyTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: AnyToolChoice | None = None
@@ -126,10 +127,10 @@ class ChatBody(GenerationBody):
     enable_thinking: bool | None = None
     think: bool | Literal["low", "medium", "high"] | None = None
     thinking: ThinkingSwitch | None = None
-    thinking_token_budget: Annotated[Int, Field(ge=-1, le=MAX_INT32)] | None = None
+    thinking_token_budget: Annotated[int, Field(ge=-1, le=MAX_INT32), WHOLE] | None = None
     include_reasoning: bool = True
     # how the prompt is made
-    chat_template_kwargs: dict[str, TemplateValue] = Field(default_factory=dict, max_length=16)
+    chat_template_kwargs: TemplateArguments = Field(default_factory=dict)
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
 

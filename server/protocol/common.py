@@ -46,25 +46,32 @@ def _numeric_key(key: object) -> object:
     return int(key)
 
 
-Int = Annotated[int, BeforeValidator(_whole_number)]
+# Last among the annotations of an integer, so that its bounds are in the OpenAPI document too.
+WHOLE = BeforeValidator(_whole_number)
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MinP = Annotated[float, Field(ge=0, le=1)]
-TopK = Annotated[Int, Field(ge=-1, le=MAX_INT32)]
-Seed = Annotated[Int, Field(ge=-(2**63), le=2**63 - 1)]
+TopK = Annotated[int, Field(ge=-1, le=MAX_INT32), WHOLE]
+Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), WHOLE]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 RepetitionPenalty = Annotated[float, Field(gt=0, le=10)]
-Choices = Annotated[Int, Field(ge=1, le=1024)]  # a bound before any loop; the server's own is checked later
-MaxTokens = Annotated[Int, Field(ge=1, le=MAX_INT32)]
-Count = Annotated[Int, Field(ge=0, le=MAX_INT32)]
-Milliseconds = Annotated[Int, Field(ge=0, le=MAX_INT32)]
-TokenId = Annotated[Int, Field(ge=0, le=MAX_INT32)]
+Choices = Annotated[int, Field(ge=1, le=1024), WHOLE]  # a bound before any loop; the server's own is checked later
+MaxTokens = Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE]
+Count = Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE]
+TokenId = Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
-StopStrings = Annotated[list[StopString], Field(max_length=16), BeforeValidator(_one_or_more)]
+StopList = Annotated[list[StopString], Field(max_length=16)]
+StopStrings = Annotated[StopList, BeforeValidator(_one_or_more, json_schema_input_type=StopString | StopList)]
 BadWord = Annotated[str, Field(min_length=1, max_length=256)]
-BiasedToken = Annotated[int, BeforeValidator(_numeric_key)]
+WrittenToken = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
+BiasedToken = Annotated[int, BeforeValidator(_numeric_key, json_schema_input_type=WrittenToken)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
-LogitBias = Annotated[dict[BiasedToken, Bias], Field(max_length=LARGEST_VOCABULARY)]
+LogitBias = Annotated[
+    dict[BiasedToken, Bias],
+    Field(max_length=LARGEST_VOCABULARY, json_schema_extra={"additionalProperties": False}),
+]
+TemplateArguments = Annotated[dict[str, str | int | float | bool | None], Field(max_length=16)]
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
 ]

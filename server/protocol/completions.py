@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from server.protocol.common import MAX_INT32, Int, TokenId, invalid
+from server.protocol.common import MAX_INT32, WHOLE, TokenId, invalid
 from server.protocol.generation import GenerationBody
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
@@ -42,16 +42,16 @@ def by_path(name: str, value: str | list[str] | list[int] | list[list[int]]) -> 
 class CompletionBody(GenerationBody):
     prompt: Annotated[
         Annotated[str, Tag("text")]
-        | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag("texts")]
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS), Tag("texts")]
         | Annotated[TokenIds, Tag("tokens")]
-        | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS), Tag("token lists")],
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_PROMPTS), Tag("token lists")],
         Discriminator(prompt_kind),
         BeforeValidator(check_prompt_type),
     ]
     suffix: str = ""
     echo: bool = False
-    logprobs: Annotated[Int, Field(ge=0, le=20)] | None = None
-    max_tokens: Annotated[Int, Field(ge=0, le=MAX_INT32)] | None = DEFAULT_MAX_TOKENS
+    logprobs: Annotated[int, Field(ge=0, le=20), WHOLE] | None = None
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE] | None = DEFAULT_MAX_TOKENS
     add_special_tokens: bool = True
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from server.protocol.answers import Answer
-from server.protocol.common import MAX_INT32, Int, ProtocolModel
+from server.protocol.common import MAX_INT32, WHOLE, ProtocolModel
 from server.protocol.completions import TokenIds, by_path, check_prompt_type, prompt_kind
 
 MAX_TEXTS = 2048  # OpenAI's own limit
@@ -17,14 +17,14 @@ class EmbeddingsBody(ProtocolModel):
     model: str
     input: Annotated[
         Annotated[Text, Tag("text")]
-        | Annotated[list[Text], Field(max_length=MAX_TEXTS), Tag("texts")]
+        | Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS), Tag("texts")]
         | Annotated[TokenIds, Tag("tokens")]
-        | Annotated[list[TokenIds], Field(max_length=MAX_TEXTS), Tag("token lists")],
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_TEXTS), Tag("token lists")],
         Discriminator(prompt_kind),
         BeforeValidator(check_prompt_type),
     ]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[Int, Field(ge=1, le=MAX_INT32)] | None = None
+    dimensions: Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE] | None = None
     add_special_tokens: bool = True
 
     @property

@@ -5,8 +5,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from server.protocol.common import MAX_INT32, Int, MaxTokens, MinP, ProtocolModel, Seed, StopString, TopP
-from server.protocol.tools import MAX_TOOLS
+from server.protocol.common import (
+    MAX_INT32,
+    WHOLE,
+    MaxTokens,
+    MinP,
+    ProtocolModel,
+    Seed,
+    StopString,
+    TemplateArguments,
+    TopP,
+)
+from server.protocol.tools import MAX_TOOLS, FunctionName
 
 FOREIGN_BLOCKS = frozenset(
     {
@@ -56,7 +66,8 @@ def _string_is_one_block(content: Any) -> Any:
 
 
 OnlyText = Annotated[TextBlock, BeforeValidator(_no_foreign_block)]
-Texts = Annotated[list[OnlyText], Field(max_length=4096), BeforeValidator(_string_is_one_block)]
+TextList = Annotated[list[OnlyText], Field(max_length=4096)]
+Texts = Annotated[TextList, BeforeValidator(_string_is_one_block, json_schema_input_type=str | TextList)]
 
 
 class ToolResultBlock(ProtocolModel):
@@ -73,14 +84,20 @@ AssistantBlock = Annotated[AnyAssistantBlock, Field(discriminator="type"), Befor
 BLOCK_KEYS = frozenset(key for kind in get_args(AnyUserBlock | AnyAssistantBlock) for key in kind.model_fields)
 
 
+UserBlocks = Annotated[list[UserBlock], Field(max_length=4096)]
+AssistantBlocks = Annotated[list[AssistantBlock], Field(max_length=4096)]
+
+
 class UserTurn(ProtocolModel):
     role: Literal["user"]
-    content: Annotated[list[UserBlock], Field(max_length=4096), BeforeValidator(_string_is_one_block)]
+    content: Annotated[UserBlocks, BeforeValidator(_string_is_one_block, json_schema_input_type=str | UserBlocks)]
 
 
 class AssistantTurn(ProtocolModel):
     role: Literal["assistant"]
-    content: Annotated[list[AssistantBlock], Field(max_length=4096), BeforeValidator(_string_is_one_block)]
+    content: Annotated[
+        AssistantBlocks, BeforeValidator(_string_is_one_block, json_schema_input_type=str | AssistantBlocks)
+    ]
 
 
 class SystemTurn(ProtocolModel):
@@ -102,7 +119,7 @@ def _client_tool(tool: Any) -> Any:
 
 
 class ClientTool(ProtocolModel):
-    name: str
+    name: FunctionName
     description: str = ""
     input_schema: dict[str, Any]
     strict: bool = False
@@ -130,7 +147,7 @@ class NoChoice(ProtocolModel):
 
 class ThinkingOn(ProtocolModel):
     type: Literal["enabled"]
-    budget_tokens: Annotated[Int, Field(ge=1, le=MAX_INT32)]
+    budget_tokens: Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE]
     display: Literal["summarized", "omitted"] | None = None
 
 
@@ -167,7 +184,7 @@ class PromptBody(ProtocolModel):
     ]
     thinking: Annotated[ThinkingOn | ThinkingAdaptive | ThinkingOff | None, Field(default=None, discriminator="type")]
     output_config: OutputConfig | None = None
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    chat_template_kwargs: TemplateArguments = Field(default_factory=dict)
 
     @property
     def hides_thinking(self) -> bool:
@@ -181,6 +198,6 @@ class MessagesBody(PromptBody):
     stream: bool = False
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: TopP | None = None
-    top_k: Annotated[Int, Field(ge=0, le=MAX_INT32)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE] | None = None
     min_p: MinP | None = None
     seed: Seed | None = None

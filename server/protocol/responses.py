@@ -5,8 +5,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from server.protocol.common import Int, MaxTokens, MinP, ProtocolModel, Seed, Temperature, TopK, TopP
-from server.protocol.tools import MAX_TOOLS
+from server.protocol.common import (
+    WHOLE,
+    MaxTokens,
+    MinP,
+    ProtocolModel,
+    Seed,
+    Temperature,
+    TemplateArguments,
+    TopK,
+    TopP,
+)
+from server.protocol.tools import MAX_TOOLS, FunctionName
 
 MEDIA_PARTS = frozenset(
     {"input_image", "input_file", "input_audio", "input_video", "output_audio", "computer_screenshot"}
@@ -50,7 +60,8 @@ def _string_is_one_part(content: Any) -> Any:
 
 AnyPart = InputText | OutputText | Refusal
 ContentPart = Annotated[AnyPart, Field(discriminator="type"), BeforeValidator(_no_media)]
-Contents = Annotated[list[ContentPart], Field(max_length=4096), BeforeValidator(_string_is_one_part)]
+Parts = Annotated[list[ContentPart], Field(max_length=4096)]
+Contents = Annotated[Parts, BeforeValidator(_string_is_one_part, json_schema_input_type=str | Parts)]
 
 
 class MessageItem(ProtocolModel):
@@ -124,7 +135,8 @@ def _string_is_one_message(value: Any) -> Any:
 
 
 Item = Annotated[AnyItem, Field(discriminator="type"), BeforeValidator(_known_item)]
-Items = Annotated[list[Item], Field(max_length=16384), BeforeValidator(_string_is_one_message)]
+ItemList = Annotated[list[Item], Field(max_length=16384)]
+Items = Annotated[ItemList, BeforeValidator(_string_is_one_message, json_schema_input_type=str | ItemList)]
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
 
 
@@ -140,14 +152,17 @@ def _own_tool(tool: Any) -> Any:
 
 class ResponseTool(ProtocolModel):
     type: Literal["function"]
-    name: str
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
+ChoiceWord = Literal["none", "auto", "required"]
+
+
 class PlainChoice(ProtocolModel):
-    type: Literal["none", "auto", "required"]
+    type: ChoiceWord
 
 
 class FunctionChoice(ProtocolModel):
@@ -165,9 +180,8 @@ def _string_is_a_type(choice: Any) -> Any:
     return {"type": choice} if isinstance(choice, str) else choice
 
 
-ToolChoice = Annotated[
-    PlainChoice | FunctionChoice | AllowedFunctions, Field(discriminator="type"), BeforeValidator(_string_is_a_type)
-]
+Choice = Annotated[PlainChoice | FunctionChoice | AllowedFunctions, Field(discriminator="type")]
+ToolChoice = Annotated[Choice, BeforeValidator(_string_is_a_type, json_schema_input_type=ChoiceWord | Choice)]
 
 
 class PlainFormat(ProtocolModel):
@@ -204,7 +218,7 @@ class InputBody(ProtocolModel):
     reasoning: ReasoningConfig = ReasoningConfig()
     text: TextConfig = TextConfig()
     truncation: Literal["auto", "disabled"] = "disabled"
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    chat_template_kwargs: TemplateArguments = Field(default_factory=dict)
 
 
 class CountBody(InputBody):
@@ -232,7 +246,7 @@ class ResponsesBody(InputBody):
     max_output_tokens: MaxTokens | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    top_logprobs: Annotated[Int, Field(ge=0, le=20)] = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=20), WHOLE] = 0
     include: Annotated[list[Includable], Field(max_length=64)] = Field(default_factory=list)
     store: bool = True
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] = Field(default_factory=dict)
