@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ContextLengthError, RequestError, TemplateError
+from engine.formats.declarations import declarations
+from engine.formats.thinking import template_variables
 from engine.text.rendered import RenderedChat
 from server.errors import clip
 from server.protocol.chat import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
@@ -74,6 +76,8 @@ def _check_template_arguments(arguments: Mapping[str, object]) -> None:
 
 def _render(template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish) -> RenderedChat:
     messages = plain_messages(body.messages)
+    if offer.tools and "tools" not in template_variables(template.source):
+        messages = _with_system_text(messages, declarations(offer.tools))
     if body.continue_final_message:
         messages[-1]["content"] = f"{messages[-1]['content']}{END_OF_MESSAGE}"
     opens_answer = not body.continue_final_message and body.add_generation_prompt is not False
@@ -84,6 +88,14 @@ def _render(template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish) 
     except TemplateError as error:
         raise RequestError(clip(str(error), 400), param=error.param or "messages", code=error.code) from error
     return _cut(rendered) if body.continue_final_message else rendered
+
+
+def _with_system_text(messages: list[PlainMessage], text: str) -> list[PlainMessage]:
+    """The chat with a text at the end of its first instructions."""
+    first, *rest = messages
+    if first["role"] in ("system", "developer"):
+        return [first | {"content": f"{first['content']}\n\n{text}".lstrip()}, *rest]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _cut(rendered: RenderedChat) -> RenderedChat:

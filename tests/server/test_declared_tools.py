@@ -1,0 +1,46 @@
+"""Tools for a template that never says which there are: the declarations reach the model in the system message."""
+
+from tests.server.harness import CHAT, http_client
+from tests.server.scripted_engine import prompt_text, templated_model
+
+# As DeepSeek V3.1's: it writes calls, and reads no tools.
+SILENT = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
+    "{% for call in message.tool_calls or [] %}<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>{{ call.function.name }}"
+    "<\uff5ctool\u2581sep\uff5c>{{ call.function.arguments }}<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>{% endfor %}"
+    "{% endfor %}assistant: "
+)
+TELLING = "{{ tools | length if tools else 0 }} tools\n" + SILENT
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tells the weather.",
+        "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
+    },
+}
+
+
+async def prompt_of(source: str, *messages: dict[str, str]) -> str:
+    model = templated_model(source, "Sunny.")
+    async with http_client(model) as client:
+        chat = CHAT | {"messages": [*messages, {"role": "user", "content": "Rain?"}], "tools": [TOOL]}
+        answer = await client.post("/v1/chat/completions", json=chat)
+    assert answer.status_code == 200, answer.text
+    return prompt_text(model.service.requests[0])
+
+
+async def test_a_template_that_reads_no_tools_gets_them_in_words() -> None:
+    prompt = await prompt_of(SILENT)
+    assert prompt.startswith("system: ## Tools\n") and "### weather\nDescription: Tells the weather." in prompt
+    assert '"town": {"type": "string"}' in prompt
+
+
+async def test_they_follow_the_instructions_that_are_there() -> None:
+    prompt = await prompt_of(SILENT, {"role": "system", "content": "Be short."})
+    assert prompt.startswith("system: Be short.\n\n## Tools\n") and prompt.count("system: ") == 1
+
+
+async def test_a_template_that_reads_tools_gets_them_as_they_are() -> None:
+    prompt = await prompt_of(TELLING)
+    assert prompt.startswith("1 tools\n") and "## Tools" not in prompt
