@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, OctavoError, RequestError
 from engine.request import Request, SamplingParams, TokenLogprob
 from engine.token_chooser import TokenChooser
 from kernels.logprobs import log_softmax
@@ -29,14 +29,14 @@ class Sampler:
     def choose(self, logits: Float32, chooser: TokenChooser) -> int:
         """Return the next token from logits, which stay as they are; the chooser has taken it.
 
-        EngineFaultError if no token can be drawn.
+        If none can be drawn: EngineFaultError by the model's fault, RequestError by the request's.
         """
         logits = logits[: self._limited.size]
         token = chooser.forced()
         if token is None:
             token = self._draw(self._limit(logits, chooser), chooser)
             if token < 0:
-                raise EngineFaultError(self._reason(logits))
+                raise self._failure(logits)
         chooser.accept(token)
         return token
 
@@ -81,8 +81,9 @@ class Sampler:
         )
         return int(token)
 
-    def _reason(self, logits: Float32) -> str:
-        return _NO_NUMBERS if argmax(logits, self._scratch) < 0 else _NOTHING_LEFT
+    def _failure(self, logits: Float32) -> OctavoError:
+        is_models_fault = argmax(logits, self._scratch) < 0
+        return EngineFaultError(_NO_NUMBERS) if is_models_fault else RequestError(_NOTHING_LEFT)
 
     def _warm_up(self) -> None:
         logits = self._limited

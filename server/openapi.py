@@ -26,6 +26,7 @@ ERRORS = {
     "500": "A fault of the server's own.",
     "503": "The model is loading, or the server is stopping.",
 }
+DONE = "[DONE]"
 OF_EVERY_PATH = ("403", "500")
 OF_BODIES = ("400", "413", "415", "429", "499")
 KEYS: list[Json] = [{"bearer": []}, {"x-api-key": []}, {}]
@@ -101,15 +102,18 @@ def _success(operation: Operation, references: References) -> Json:
         "application/json": {"schema": {"type": "array", "items": schema} if operation.is_list else schema}
     }
     if operation.events is not None:
-        kind, last = operation.events.__name__, operation.last_event
-        content["text/event-stream"] = {
-            "schema": {
-                "type": "string",
-                "description": f"With 'stream': true. Each event's data is a {kind}, and the last is {last}.",
-                "contentSchema": references[operation.events],
-            }
-        }
+        content["text/event-stream"] = {"schema": _event(operation, operation.events, references)}
     return {"description": operation.summary, "content": content}
+
+
+def _event(operation: Operation, events: type[BaseModel], references: References) -> Json:
+    """One event of a stream; OpenAPI 3.1 has no word for the whole of it."""
+    about = f"With 'stream': true. Each event's data is a {events.__name__}, and the last is {operation.last_event}."
+    data: Json = {"type": "string", "contentMediaType": "application/json", "contentSchema": references[events]}
+    if operation.last_event == DONE:
+        data["contentSchema"] = {"anyOf": [references[events], references[operation.error]]}
+        data = {"anyOf": [{"const": DONE}, data]}
+    return {"type": "object", "description": about, "properties": {"data": data}, "required": ["data"]}
 
 
 def _failures(operation: Operation, references: References) -> Json:

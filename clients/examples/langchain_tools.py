@@ -3,6 +3,8 @@
 Usage: python langchain_tools.py [URL] [MODEL]   (pip install langchain-openai)
 """
 
+# mypy: disable-error-code="import-not-found"
+
 import sys
 
 from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage, ToolMessage

@@ -3,6 +3,8 @@
 Usage: python litellm_tools.py [URL] [MODEL]   (pip install litellm)
 """
 
+# mypy: disable-error-code="import-not-found"
+
 import json
 import sys
 from collections.abc import Iterable

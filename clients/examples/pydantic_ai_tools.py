@@ -3,6 +3,8 @@
 Usage: python pydantic_ai_tools.py [URL] [MODEL]   (pip install 'pydantic-ai-slim[openai]')
 """
 
+# mypy: disable-error-code="import-not-found"
+
 import asyncio
 import sys
 

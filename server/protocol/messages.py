@@ -72,7 +72,7 @@ Texts = Annotated[TextList, BeforeValidator(_string_is_one_block, json_schema_in
 
 class ToolResultBlock(ProtocolModel):
     type: Literal["tool_result"]
-    tool_use_id: str
+    tool_use_id: Annotated[str, Field(min_length=1)]
     content: Texts = Field(default_factory=list)
     is_error: bool = False
 

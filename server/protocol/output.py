@@ -12,10 +12,11 @@ ChoiceList = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=1 << 14)]], Field(min_length=1, max_length=10_000)
 ]
 Schema = dict[str, Any] | bool
+SchemaName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 
 
 class NamedSchema(ProtocolModel):
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
+    name: SchemaName
     description: str = ""
     schema_: Schema = Field(alias="schema")
     strict: bool = False  # the schema is enforced either way

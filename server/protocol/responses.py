@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
+from server.protocol.chat import Effort
 from server.protocol.common import (
     WHOLE,
     MaxTokens,
@@ -16,6 +17,7 @@ from server.protocol.common import (
     TopK,
     TopP,
 )
+from server.protocol.output import SchemaName
 from server.protocol.tools import MAX_TOOLS, FunctionName
 
 MEDIA_PARTS = frozenset(
@@ -83,7 +85,7 @@ class FunctionCall(ProtocolModel):
 
 class FunctionCallOutput(ProtocolModel):
     type: Literal["function_call_output"]
-    call_id: str
+    call_id: Annotated[str, Field(min_length=1)]
     output: Contents
     id: str | None = None
     status: ItemStatus | None = None
@@ -190,7 +192,7 @@ class PlainFormat(ProtocolModel):
 
 class SchemaFormat(ProtocolModel):
     type: Literal["json_schema"]
-    name: str
+    name: SchemaName
     schema_: dict[str, Any] = Field(alias="schema")
     description: str | None = None
     strict: bool | None = None
@@ -201,7 +203,7 @@ class TextConfig(ProtocolModel):
 
 
 class ReasoningConfig(ProtocolModel):
-    effort: str | None = None
+    effort: Effort | None = None
 
 
 class InputBody(ProtocolModel):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from server.protocol.answers import Answer
 from server.protocol.chat import ChatBody, Message
@@ -20,6 +20,8 @@ class TemplateBody(ChatBody):
 
 class TokenizeBody(TemplateBody):
     """Text to tokens: `content` in llama-server's dialect, `prompt` in vLLM's, or the `messages` of a chat."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [source]} for source in SOURCES]})
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=16384)] = Field(default_factory=list)
     content: str | None = None

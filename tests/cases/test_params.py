@@ -1,5 +1,6 @@
 """Area params: every field does what it says, null is absent, and what cannot be done is refused by name."""
 
+import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,28 @@ def test_bans_and_orders_are_obeyed(plain: RealServer) -> None:
     assert ids(temperature=1.5, logit_bias={"70": 100}) == [70] * 8
     everything = {str(token): -100 for token in range(320)} | {"71": 0}
     assert ids(temperature=1.0, logit_bias=everything) == [71] * 8
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logit_bias": {str(token): -100 for token in range(320)}},
+        {"allowed_token_ids": [70], "logit_bias": {"70": -100}},
+        {"allowed_token_ids": [70], "regex": "zzz"},
+    ],
+    ids=["all", "one", "grammar"],
+)
+def test_bans_that_leave_no_token_are_the_requests_fault(plain: RealServer, fields: Json, stream: bool) -> None:
+    """BB-026: an answer cannot begin; that is no 500, which a client would try again."""
+    answer = plain.post(TEXT_PATH, {"prompt": "Hi", "stream": stream, **fields})
+    if stream:
+        error, done = (line.removeprefix("data: ") for line in answer.text.strip().split("\n\n")[-2:])
+        assert done == "[DONE]"
+        assert json.loads(error)["error"]["type"] == "invalid_request_error"
+    else:
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert plain.complete(max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
 def test_a_map_of_more_ids_than_the_model_has_is_refused_and_others_go_on(plain: RealServer) -> None:

@@ -1,4 +1,4 @@
-"""Client libraries that are no part of the test environment: installed when first needed, and kept in pytest's cache."""
+"""Client libraries that are no part of the test environment: installed when first needed, kept in pytest's cache."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The OpenAI SDK for Node leads the scripted conversation; skipped where Node is missing or nothing can be installed."""
+"""The OpenAI SDK for Node leads the scripted conversation; skipped where it cannot be installed."""
 
 import shutil
 from collections.abc import Iterator

@@ -373,6 +373,16 @@ def test_mistakes_have_errors_of_their_own_kind(client: OpenAI, stream: bool) ->
     assert (long.value.code, long.value.param) == ("context_length_exceeded", "input")
 
 
+def test_what_is_not_served_here_is_refused(client: OpenAI) -> None:
+    response = client.responses.create(model=MODEL, input=GREETING)
+    with pytest.raises(openai.BadRequestError) as cancelled:
+        client.responses.cancel(response.id)
+    with pytest.raises(openai.NotFoundError) as moderated:
+        client.moderations.create(input="Hi")
+    assert cancelled.value.type == "invalid_request_error"
+    assert moderated.value.type == "not_found_error"
+
+
 def test_a_full_queue_is_a_rate_limit_error_that_says_when_to_return() -> None:
     with (
         live_server(ScriptedModel(ScriptedService(max_open=0))) as server,

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, RequestError
 from engine.runner_protocol import SequenceRows
 from tests.engine.grammars import Broken, Nothing, Words
 from tests.engine.loop_bench import Bench, alone, essence, is_fault
@@ -101,6 +101,6 @@ def test_a_broken_or_hopeless_grammar_ends_its_request_alone() -> None:
     ]
     bench.finish()
     assert is_fault(heard[1]) and str(heard[1].last).startswith("The server failed on this request")
-    assert is_fault(heard[2]) and "leave no token" in str(heard[2].last)
+    assert isinstance(heard[2].last, RequestError) and "leave no token" in str(heard[2].last)
     assert heard[3].text == "ab"
     assert essence(heard[0].items) == essence(alone(heard[0].job.sequence.request))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.constraint import Constraint
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, RequestError
 from engine.request import Request, SamplingParams, Thinking
 from engine.sampler import Sampler
 from engine.token_chooser import TokenChooser
@@ -99,7 +99,7 @@ def test_an_end_that_the_grammar_does_not_insist_on_waits_for_enough_tokens() ->
     ],
 )
 def test_where_nothing_is_left_the_request_fails_and_says_why(fields: dict[str, Any], temperature: float) -> None:
-    with pytest.raises(EngineFaultError, match="leave no token that could come next"):
+    with pytest.raises(RequestError, match="leave no token that could come next"):
         answer_of(request_of(temperature=temperature, **fields), 1)
 
 

@@ -4,10 +4,13 @@ from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import prompt_text, templated_model
 
 # As DeepSeek V3.1's: it writes calls, and reads no tools.
+CALL = (
+    "<|tool_calls_begin|><|tool_call_begin|>{{ call.function.name }}<|tool_sep|>{{ call.function.arguments }}"
+    "<|tool_call_end|><|tool_calls_end|>"
+)
 SILENT = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
-    "{% for call in message.tool_calls or [] %}<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>{{ call.function.name }}"
-    "<\uff5ctool\u2581sep\uff5c>{{ call.function.arguments }}<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>{% endfor %}"
+    "{% for call in message.tool_calls or [] %}" + CALL.replace("|", "\uff5c").replace("_", "\u2581") + "{% endfor %}"
     "{% endfor %}assistant: "
 )
 TELLING = "{{ tools | length if tools else 0 }} tools\n" + SILENT

@@ -24,9 +24,9 @@ ENDLESS: list[Step] = [step for _ in range(100_000) for step in ("x", 0.005)]
 
 def eventually(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.005)
-    return condition()
+    return holds
 
 
 def raw_request(body: dict[str, object]) -> bytes:
