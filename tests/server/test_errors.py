@@ -159,7 +159,7 @@ async def test_a_body_above_the_limit_is_413_with_or_without_a_declared_length(d
 
 async def test_a_fault_of_ours_is_a_plain_500() -> None:
     class Broken(ScriptedService):
-        def submit(self, request: Any) -> Any:
+        def submit(self, *requests: Any) -> Any:
             raise ZeroDivisionError("secret")
 
     async with http_client(ScriptedModel(Broken()), raise_app_exceptions=False) as client:

@@ -11,7 +11,7 @@ from engine.request import FinishReason
 from tests.server.harness import http_client
 from tests.server.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.parted import parted_model
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
 
 TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 CALL = (CallBegin(0, "look"), CallArguments(0, '{"where": '), CallArguments(0, '"up\\n"}'), CallEnd(0))
@@ -60,7 +60,7 @@ async def test_the_answer_can_be_sent_back_as_it_came() -> None:
         result: Any = {"type": "tool_result", "tool_use_id": first.content[2].id, "content": "sky"}
         turns: Any = [*ASK["messages"], first.to_param(), {"role": "user", "content": [result]}]
         await client.messages.create(**{**ASK, "messages": turns}, tools=[TOOL])
-    assert model.template is not None
+    assert isinstance(model.template, PlainTemplate)
     messages, _ = model.template.calls[-1]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert (messages[1]["content"], messages[1]["reasoning_content"]) == ("I look.", "Hm.")

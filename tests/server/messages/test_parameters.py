@@ -1,3 +1,5 @@
+"""The parameter tables of the Messages API agree with its bodies."""
+
 from server.messages.parameters import COUNT_PARAMETERS, MESSAGES_PARAMETERS
 from server.parameters import Handling
 from server.protocol.messages import MessagesBody, PromptBody

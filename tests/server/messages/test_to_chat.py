@@ -1,3 +1,5 @@
+"""Messages bodies turned into chats: blocks, tools, thinking, and what is refused by name."""
+
 import json
 from typing import Any
 

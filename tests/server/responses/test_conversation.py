@@ -12,7 +12,7 @@ from server.protocol.response_answers import ItemPage
 from server.serving import ServingOptions
 from tests.server.harness import http_client, openai_client
 from tests.server.parted import parted_model
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
 
 ASK: dict[str, Any] = {"model": "scripted", "input": "Hi"}
 TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -20,7 +20,7 @@ CALL = (CallBegin(0, "look"), CallArguments(0, "{}"), CallEnd(0))
 
 
 def last_chat(model: ScriptedModel) -> list[tuple[object, object]]:
-    assert model.template is not None
+    assert isinstance(model.template, PlainTemplate)
     return [(message["role"], message["content"]) for message in model.template.calls[-1][0]]
 
 

@@ -1,3 +1,5 @@
+"""Which tokens belong to which piece of text, however it was split."""
+
 import random
 from collections.abc import Sequence
 

@@ -1,3 +1,5 @@
+"""The parameter tables of the Responses API agree with its bodies."""
+
 from server.parameters import Handling
 from server.protocol.responses import CountBody, ResponsesBody
 from server.responses.parameters import COUNT_PARAMETERS, RESPONSES_PARAMETERS

@@ -17,7 +17,7 @@ from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Rea
 from server.serving import ServingOptions
 from tests.server.harness import http_client, openai_client
 from tests.server.parted import parted_model
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
 
 ASK: dict[str, Any] = {"model": "scripted", "input": "Hi"}
 TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -131,7 +131,7 @@ async def test_a_conversation_with_a_tool_by_sending_the_output_back() -> None:
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "sky"}
         turns: Any = [{"role": "user", "content": "Hi"}, *first.output, result]
         await client.responses.create(model="scripted", input=turns, tools=[TOOL])
-    assert model.template is not None
+    assert isinstance(model.template, PlainTemplate)
     messages, _ = model.template.calls[-1]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert (messages[1]["content"], messages[1]["reasoning_content"]) == ("I look.", "Hm.")

@@ -1,3 +1,5 @@
+"""Stored responses: found by their owner alone, and dropped by count and by bytes."""
+
 import orjson
 import pytest
 

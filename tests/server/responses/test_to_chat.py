@@ -1,3 +1,5 @@
+"""Responses bodies turned into chats: items, tools, formats, and what is refused by name."""
+
 from typing import Any
 
 import pytest
