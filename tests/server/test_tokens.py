@@ -10,7 +10,7 @@ from server.protocol.tokens import TokenizeBody
 from server.serving import ServingOptions
 from server.tokens import TOKENIZE_PARAMETERS
 from tests.server.harness import http_client
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 PROMPT = "user: Hi\nassistant: "
@@ -137,7 +137,7 @@ async def test_a_chat_is_rendered_as_its_model_reads_it(path: str) -> None:
     body = {"messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f"}}], "temperature": 0}
     answer = await post(path, body, model)
     assert answer.json() == {"prompt": PROMPT, "token_ids": list(PROMPT.encode())}
-    assert model.template is not None and model.template.tools[-1]
+    assert isinstance(model.template, PlainTemplate) and model.template.tools[-1]
     assert model.service.requests == []
 
 

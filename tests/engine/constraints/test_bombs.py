@@ -97,25 +97,25 @@ def test_a_compile_without_end_is_stopped_and_told(name: str) -> None:
 def test_a_bomb_ends_the_worker_and_the_next_grammar_finds_another() -> None:
     process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
     assert process.complaint('start: "a"') == ""
-    first = process._process
+    first = process._worker._process
     assert process.complaint(f"start: %json {json.dumps(ENDLESS['a divisor'])}") == TOO_COMPLEX
     assert process.complaint('start: "b"') == ""
-    assert first is not None and process._process is not first
+    assert first is not None and process._worker._process is not first
 
 
 def test_a_worker_that_was_killed_is_replaced() -> None:
     process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
     assert "unknown name" in process.complaint("start: b")
-    assert process._process is not None
-    process._process.kill()
-    process._process.wait()
+    assert process._worker._process is not None
+    process._worker._process.kill()
+    process._worker._process.wait()
     assert process.complaint('start: "a"') == ""
 
 
 def test_the_worker_ends_with_its_owner() -> None:
     process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
     process.complaint('start: "a"')
-    worker = process._process
+    worker = process._worker._process
     assert worker is not None
     del process
     gc.collect()

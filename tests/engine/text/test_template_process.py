@@ -12,18 +12,18 @@ from engine.text.template_process import TemplateProcess
 def test_a_dead_worker_is_replaced() -> None:
     renderer = TemplateProcess()
     assert renderer.render("{{ x }}", {"x": 1}) == "1"
-    first = renderer._process
+    first = renderer._worker._process
     assert first is not None
     first.kill()
     first.wait()
     assert renderer.render("{{ x }}", {"x": 2}) == "2"
-    assert renderer._process is not first
+    assert renderer._worker._process is not first
 
 
 def test_the_worker_ends_with_its_owner() -> None:
     renderer = TemplateProcess()
     renderer.compile("x")
-    process = renderer._process
+    process = renderer._worker._process
     assert process is not None
     del renderer
     gc.collect()
