@@ -17,6 +17,7 @@ from engine.scheduler import PlannedRows, Scheduler
 from engine.sequence import Sequence
 from engine.status import StepReport
 from engine.step import Computed, compute
+from engine.step_watch import StepWatch
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,12 @@ class EngineLoop:
         self._timed: set[Sequence] = set()  # jobs that have a deadline
         self._outbox: list[Delivery] = []
         self._stopping = False
+        self._watch = StepWatch()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the step that runs should have ended long ago; from any thread."""
+        return self._watch.is_stuck(time.perf_counter())
 
     def submit(self, job: Job) -> None:
         """Queue a request; from any thread."""
@@ -105,11 +112,14 @@ class EngineLoop:
         """Advance every running sequence once."""
         began = time.perf_counter()
         plan = self._scheduler.schedule()
+        self._watch.begin(began, sum(rows.count for rows in plan))
         decode_rows = sum(rows.is_decode for rows in plan)
         computed = self._run(plan)
         chosen = self._sample(computed)
         self._commit(chosen)
-        self._publish(_report(plan, decode_rows, time.perf_counter() - began))
+        ended = time.perf_counter()
+        self._watch.end(ended)
+        self._publish(_report(plan, decode_rows, ended - began))
 
     def _take_commands(self) -> None:
         """Obey what has arrived; wait for the first command only while there is no work."""

@@ -88,7 +88,7 @@ class EngineService:
             waiting=max(0, len(self._open) - len(lanes)),
             blocks=self._pool.n_blocks,
             free_blocks=self._pool.free_blocks,
-            alive=self._event_loop is None or self._thread.is_alive(),
+            alive=self._event_loop is None or (self._thread.is_alive() and not self._engine.is_stuck),
         )
 
     def start(self) -> None:

@@ -22,7 +22,7 @@ class EngineStatus:
     waiting: int  # requests without a lane
     blocks: int  # of keys and values
     free_blocks: int
-    alive: bool = True  # False: its thread has ended by a fault, and nothing will be answered any more
+    alive: bool = True  # False: its thread has ended by a fault, or hangs, and nothing is answered any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def _add_hyperparameters(
 
 
 def byte_level_tokenizer(vocab: int, pre: str = "smollm", tags: Sequence[str] = ()) -> dict[str, object]:
-    """GGUF metadata: the 256 bytes, a few merges, filler words that no text reaches, user-defined tags, control tokens."""
+    """GGUF metadata: the bytes, a few merges, filler words that no text reaches, user-defined tags, control tokens."""
     texts = [*byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
     fillers = vocab - len(texts) - len(tags) - len(CONTROL_TOKENS)
     assert fillers >= 0
@@ -179,7 +179,7 @@ def _add_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, object]) -> No
                 writer.add_uint32(key, value)
             case str():
                 writer.add_string(key, value)
-            case _:
+            case list():
                 writer.add_array(key, value)
 
 

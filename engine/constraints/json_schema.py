@@ -127,6 +127,8 @@ class _SchemaWalk:
             case "pattern":
                 self._check_pattern(value, where)
             case "format":
+                if not isinstance(value, str):
+                    _wrong(where, "must be a string")
                 if value not in FORMATS:
                     raise _UnsupportedError(
                         where, f"{value!r:.100} is not supported: use one of {', '.join(sorted(FORMATS))}"
@@ -193,7 +195,7 @@ class _SchemaWalk:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(place, Mapping) and step in place:
                 place, path = place[step], f"{path}.{step}"
-            elif isinstance(place, list) and step.isdecimal() and int(step) < len(place):
+            elif isinstance(place, list) and step.isdecimal() and len(step) < 10 and int(step) < len(place):
                 place, path = place[int(step)], f"{path}[{int(step)}]"
             else:
                 return None

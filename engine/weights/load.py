@@ -134,12 +134,12 @@ class WeightLoader:
         kind = self._kind(self._checked(name, (rows, columns)))
         self._check_columns(name, kind, columns)
         row_dequantizer(kind)
-        raw = self._file.raw(name)
+        file, raw = self._file, self._file.raw(name)
 
         def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:
             if not 0 <= ids.min() <= ids.max() < rows:  # compiled code would read whatever lies there
                 raise IndexError(f"a token id is not within 0 to {rows - 1}")
-            self._file.check_size()
+            file.check_size()
             values = np.empty((len(ids), columns), np.float32)
             dequantize_rows(kind, raw, np.ascontiguousarray(ids, np.int64), values)
             return values

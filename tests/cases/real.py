@@ -11,8 +11,10 @@ from engine.model import LoadOptions, ServedModel, load_model
 from server.serving import ServingOptions
 from tests.engine.text.vocabularies import load, tiny_spm_metadata
 from tests.server.harness import LiveServer, live_server
-from tests.server.joined import JoinedChoice, Json, events, joined, whole_choice
+from tests.server.joined import JoinedChoice, events, joined, whole_choice
 from tests.tiny_models import CHATML, write_tiny_llama
+
+Json = dict[str, Any]
 
 CHAT_PATH = "/v1/chat/completions"
 TEXT_PATH = "/v1/completions"

@@ -98,12 +98,12 @@ def test_of_a_key_that_stands_twice_the_last_counts(plain: RealServer) -> None:
 def test_text_that_is_no_text_is_survived(plain: RealServer) -> None:
     """BB-056: NUL, lone surrogates, noncharacters, and characters that turn the writing around."""
     for text in ("\x00", "\ud800", "\udfff\ud800", "\ufffe\uffff", "\u202e", "\U0010ffff", "a\u0000b"):
-        escaped = '{"model": "plain", "prompt": "%s", "max_tokens": 1}' % "".join(map(_escape, text))
+        escaped = f'{{"model": "plain", "prompt": "{_escaped(text)}", "max_tokens": 1}}'
         answer = plain.http.post(TEXT_PATH, content=escaped, headers={"Content-Type": "application/json"})
         assert answer.status_code in (200, 400), text
         assert answer.status_code == 200 or answer.json()["error"]["code"] == "invalid_json"
 
 
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
+def _escaped(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))

@@ -16,7 +16,8 @@ from tests.cases.real import RealServer, serving, tiny_model
 from tests.e2e.processes import run_to_end
 from tests.engine.weights.gguf_bytes import ARCHITECTURE, gguf_bytes, pair, tensor
 
-SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 8: 8, 9: 12, 10: 8, 11: 8, 12: 8}  # type: bytes of a zero
+# By type, the bytes of a zero.
+SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 8: 8, 9: 12, 10: 8, 11: 8, 12: 8}
 
 
 def refusal(path: Path) -> str:
@@ -46,19 +47,13 @@ def test_a_dimension_of_zero_is_refused(tmp_path: Path, dimensions: tuple[int, .
     assert "the name of a tensor is empty" in refusal(path)
 
 
-@pytest.mark.parametrize("name", ["zero", "empty key", "cut"])
-def test_the_command_ends_with_one_line_and_no_signal(tmp_path: Path, name: str) -> None:
-    """BB-073, BB-076: exit code 1, the file's name, no traceback."""
+def test_the_command_ends_with_one_line_and_no_signal(tmp_path: Path) -> None:
+    """BB-073: exit code 1, the file's name, no traceback."""
     path = tmp_path / "bad.gguf"
-    files = {
-        "zero": gguf_bytes(tensors=[tensor("t", (4, 0))], pairs=[]),
-        "empty key": gguf_bytes(pairs=[pair("", 4, bytes(4))]),
-        "cut": tiny_model(tmp_path, "plain").read_bytes()[:-1],
-    }
-    path.write_bytes(files[name])
+    path.write_bytes(gguf_bytes(tensors=[tensor("t", (4, 0))], pairs=[]))
     result = run_to_end("serve", str(path), "--port", "0")
     assert result.returncode == 1 and "Traceback" not in result.stderr
-    assert [line for line in result.stderr.splitlines() if line.startswith("octavo: ") and "bad.gguf" in line]
+    assert len([line for line in result.stderr.splitlines() if line.startswith("octavo: ") and "bad.gguf" in line]) == 1
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.cases.real import CHAT_PATH, HI, Json, RealServer
+from tests.cases.test_lifecycle import REQUESTS, begin
 from tests.server.joined import joined, whole_choice
 from tests.server.test_disconnect import kill
-from tests.cases.test_lifecycle import REQUESTS, begin
 
-COUNT, TOGETHER, ROUNDS = 48, 32, 2
+COUNT, TOGETHER, ROUNDS = 40, 32, 2
 TOOL: Json = {
     "type": "function",
     "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}},

@@ -51,7 +51,9 @@ def test_what_cannot_be_enforced_is_refused_by_its_path(plain: RealServer, name:
 def test_so_it_is_under_every_name_that_a_schema_has(plain: RealServer, field: str) -> None:
     """BB-043: vLLM's and llama-server's names for a schema."""
     schema = an_object({"type": "string", "pattern": "^(?=look)ahead$"})
-    error = plain.refusal(CHAT_PATH, {"messages": HI, field: {"json": schema} if field == "structured_outputs" else schema})
+    error = plain.refusal(
+        CHAT_PATH, {"messages": HI, field: {"json": schema} if field == "structured_outputs" else schema}
+    )
     assert error["param"].startswith(field) and error["param"].endswith("properties.x.pattern")
     accepted = {"type": "boolean"}
     (choice,) = plain.choices(**{field: {"json": accepted} if field == "structured_outputs" else accepted})
@@ -69,10 +71,14 @@ def test_strict_tools_are_held_to_the_same(calls: RealServer) -> None:
 def test_an_answer_that_ends_by_itself_is_valid(plain: RealServer, entry: Any) -> None:
     """BB-043: supported schemas are always obeyed, by random weights at temperature 1.5 too."""
     closing = {str(plain.token(mark)): 3 for mark in '}]"'}  # else random answers seldom come to their end
-    answer = plain.chat(response_format=output(entry["schema"]), temperature=1.5, seed=1, n=4, max_tokens=150, logit_bias=closing)
+    answer = plain.chat(
+        response_format=output(entry["schema"]), temperature=1.5, seed=1, n=4, max_tokens=150, logit_bias=closing
+    )
     for choice in answer["choices"]:
         if choice["finish_reason"] == "stop":
-            jsonschema.validate(json.loads(choice["message"]["content"]), entry["schema"], jsonschema.Draft202012Validator)
+            jsonschema.validate(
+                json.loads(choice["message"]["content"]), entry["schema"], jsonschema.Draft202012Validator
+            )
 
 
 def test_json_object_is_an_object(thinks: RealServer) -> None:
@@ -87,11 +93,12 @@ def test_json_object_is_an_object(thinks: RealServer) -> None:
 
 LEAF: Json = {"type": "integer", "minimum": 0, "maximum": 9}
 PAIR = {"l": {"$ref": "#/properties/tree"}, "r": {"$ref": "#/properties/tree/anyOf/0"}}
+NODE = {"type": "object", "properties": PAIR, "required": ["l", "r"], "additionalProperties": False}
 ODD = {"a/b": {"%": LEAF, "x~y": {"enum": ["z"]}}}
 POINTERS: dict[str, Json] = {
     "into properties and arrays": an_object({}) | {
         "properties": {
-            "tree": {"anyOf": [LEAF, {"type": "object", "properties": PAIR, "required": ["l", "r"], "additionalProperties": False}]}
+            "tree": {"anyOf": [LEAF, NODE]},
         },
         "required": ["tree"],
     },
@@ -128,7 +135,9 @@ def test_deep_nesting_is_enforced(plain: RealServer) -> None:
     jsonschema.validate(json.loads(choice.content), schema)
 
 
-@pytest.mark.parametrize("reference", ["https://schemas.example.com/a.json", "http://127.0.0.1:9/x", "//x/y", "a.json#/b", "urn:x"])
+@pytest.mark.parametrize(
+    "reference", ["https://schemas.example.com/a.json", "http://127.0.0.1:9/x", "//x/y", "a.json#/b", "urn:x"]
+)
 def test_a_remote_reference_is_never_followed(
     plain: RealServer, reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

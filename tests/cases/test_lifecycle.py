@@ -17,7 +17,7 @@ REQUESTS: dict[str, Json] = {
     "prefill": {"messages": LONG, "max_tokens": 1},
     "prefill of a stream": {"messages": LONG, "stream": True, "max_tokens": 1},
     "several": {"messages": HI, "n": 4, "stream": True, **ENDLESS},
-    "under a grammar": {"messages": HI, "response_format": {"type": "json_object"}, "max_tokens": 4000, "stream": True},
+    "under a grammar": {"messages": HI, "regex": "[ab]*", "min_tokens": 3900, "max_tokens": 4000, "stream": True},
 }
 
 

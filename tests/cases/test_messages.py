@@ -83,7 +83,9 @@ def reference(source: str, chat: list[Json], tools: list[Json]) -> str:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     messages = [
-        {**message, "tool_calls": [parsed(call) for call in message["tool_calls"]]} if "tool_calls" in message else message
+        {**message, "tool_calls": [parsed(call) for call in message["tool_calls"]]}
+        if "tool_calls" in message
+        else message
         for message in chat
     ]
     return environment.from_string(source).render(messages=messages, tools=tools, add_generation_prompt=True)
@@ -104,7 +106,9 @@ def parsed(call: Json) -> Json:
 )
 def test_templates_of_every_taste_are_served(tmp_path: Path, wants: str, shown: str) -> None:
     """BB-012: one iterates the arguments, one writes them as JSON, one joins them as text; none is a 500."""
-    source = "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}@%{% endfor %}{% endfor %}"
+    source = (
+        "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}@%{% endfor %}{% endfor %}"
+    )
     call = {**CALL, "function": {"name": "read_gauge", "arguments": '{"a": 1, "b": "x\\"y"}'}}
     with serving(tiny_model(tmp_path, "calls", chat_template=source.replace("@%", wants))) as server:
         assert shown in server.prompt(gauge_chat(tool_calls=[call]), tools=[GAUGE])
@@ -123,6 +127,7 @@ def test_results_in_parts_read_like_strings(server: RealServer) -> None:
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
 def test_content_in_parts_reads_like_a_string(server: RealServer, role: str) -> None:
     """BB-016: parts, which most clients always send, are refused or written out as a list."""
+
     def chat(content: object) -> list[Json]:
         return [{"role": role, "content": content}, {"role": "user", "content": "go"}]
 
@@ -133,7 +138,9 @@ def test_content_in_parts_reads_like_a_string(server: RealServer, role: str) -> 
     assert server.prompt(chat([])) == server.prompt(chat(""))
 
 
-@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "input_audio"}, {"type": "file"}])
+@pytest.mark.parametrize(
+    "part", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "input_audio"}, {"type": "file"}]
+)
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
 def test_a_part_that_is_no_text_is_refused_by_its_place(calls: RealServer, role: str, part: Json) -> None:
     """BB-016: it is never dropped."""
@@ -149,9 +156,20 @@ def test_harmless_extra_keys_change_nothing(server: RealServer) -> None:
         "tools": [GAUGE],
         "tool_choice": "none",
     }
-    first = {"content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}], "id": 7, "opts": {"a": 1}}
-    second = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "id": "msg_1", "status": "x"}
-    decorated = {
+    first = {
+        "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}],
+        "id": 7,
+        "opts": {"a": 1},
+    }
+    second: Json = {
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "id": "msg_1",
+        "status": "x",
+    }
+    decorated: Json = {
         "messages": [{**HI[0], **first}, {**plain["messages"][1], **second}, plain["messages"][2]],
         "tools": [{**GAUGE, "eager_input_streaming": True, "function": {**GAUGE["function"], "strict": None, "x": 1}}],
         "store": False,
@@ -161,7 +179,9 @@ def test_harmless_extra_keys_change_nothing(server: RealServer) -> None:
         "x_vendor": {"deep": [1]},
     }
     assert server.prompt_ids(**plain) == server.prompt_ids(**{**plain, **decorated})
-    assert greedy(server, plain.pop("messages"), **plain) == greedy(server, decorated.pop("messages"), **{**plain, **decorated})
+    assert greedy(server, plain.pop("messages"), **plain) == greedy(
+        server, decorated.pop("messages"), **{**plain, **decorated}
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,11 +200,12 @@ def test_a_known_key_of_a_wrong_type_is_still_refused(calls: RealServer, change:
     assert calls.refusal(CHAT_PATH, {"messages": HI, **change})["param"] == param
 
 
+SHOWN = "<{{ m.role }}>{{ m.content }}"
 STRICT = {
-    "no system": "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "<{{ m.role }}>{{ m.content }}{% endfor %}",
+    "no system": "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}"
+    f"{{% endif %}}{SHOWN}{{% endfor %}}",
     "alternating": "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}",
+    f"{{{{ raise_exception('Roles must alternate') }}}}{{% endif %}}{SHOWN}{{% endfor %}}",
     "gemma": load("templates")["google-gemma-2-2b-it"],
 }
 CHATS = ("system user", "user user", "user assistant assistant user", "assistant user", "system system user", "system")
@@ -210,6 +231,7 @@ def test_a_template_that_refuses_is_no_fault_of_the_server(tmp_path: Path, name:
 
 def test_developer_is_system(server: RealServer) -> None:
     """BB-019: the role that modern clients send is unknown to templates."""
+
     def chat(role: str) -> list[Json]:
         return [{"role": role, "content": "Answer in one word."}, *HI]
 

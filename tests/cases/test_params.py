@@ -170,11 +170,11 @@ TOO_MANY: dict[str, Any] = {
     "n": [10**6, 2**70, 17, 0, -1, 1.5, "2"],
     "best_of": [10**6],
     "stop": [["a"] * 17, ["x" * 5000], "x" * 100_000],
-    "logit_bias": [dict.fromkeys(map(str, range(400_000)), 1)],
     "stop_token_ids": [[1] * 400_000],
     "bad_words": [["x"] * 100_000],
 }
 CHAT_ONLY: dict[str, Any] = {
+    "logit_bias": [dict.fromkeys(map(str, range(400_000)), 1)],
     "top_logprobs": [21, 10**6, -1],
     "messages": [HI * 20_000],
     "tools": [[{"type": "function", "function": {"name": f"f{place}"}} for place in range(5000)]],

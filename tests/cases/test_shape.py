@@ -84,9 +84,7 @@ def test_several_answers_stream_side_by_side(plain: RealServer, n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["calls", "thinks"])
-def test_several_answers_stream_side_by_side_with_calls_and_thoughts(
-    request: pytest.FixtureRequest, kind: str
-) -> None:
+def test_several_answers_stream_side_by_side_with_calls_and_thoughts(request: pytest.FixtureRequest, kind: str) -> None:
     """BB-032: each choice has calls, thinking and an end of its own."""
     server: RealServer = request.getfixturevalue(kind)
     fields: Json = {"tools": [TOOL], "tool_choice": "required", "n": 4, "max_tokens": 300, "thinking_token_budget": 5}
@@ -104,8 +102,9 @@ def test_usage_comes_once_and_last_where_asked_for(plain: RealServer, path: str)
     assert (last["choices"], last["usage"]) == ([], whole)
     assert all(chunk["usage"] is None and chunk["choices"] for chunk in chunks)
     assert whole["prompt_tokens_details"]["cached_tokens"] <= whole["prompt_tokens"]
-    for options in ({}, {"stream_options": {}}, {"stream_options": {"include_usage": False}}, {"stream_options": None}):
-        chunks = streamed(plain, path, {**body, **options})
+    unasked: list[Json] = [{}, {"stream_options": {}}, {"stream_options": {"include_usage": False}}]
+    for fields in [*unasked, {"stream_options": None}]:
+        chunks = streamed(plain, path, {**body, **fields})
         assert all(chunk.get("usage") is None and chunk["choices"] for chunk in chunks)
     if path == CHAT_PATH:
         for chunk in chunks:
@@ -155,7 +154,9 @@ def test_the_sdk_reads_both_shapes(plain: RealServer) -> None:
     """BB-030, BB-032, BB-033: openai-python's own types and its stream."""
     messages: Any = HI
     with openai.OpenAI(base_url=f"{plain.live.url}/v1", api_key="unused", max_retries=0) as sdk:
-        chat = sdk.chat.completions.create(model="plain", messages=messages, logprobs=True, top_logprobs=2, max_tokens=5)
+        chat = sdk.chat.completions.create(
+            model="plain", messages=messages, logprobs=True, top_logprobs=2, max_tokens=5
+        )
         text = sdk.completions.create(model="plain", prompt="Hi", logprobs=2, max_tokens=5)
         stream = sdk.chat.completions.create(
             model="plain", messages=messages, n=2, max_tokens=5, stream=True, stream_options={"include_usage": True}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cases.real import CHAT_PATH, TEXT_PATH, RealServer
 
-PICKS = 25  # for each way to ask, of two
+PICKS = 13  # for each way to ask, of four
 
 
 def fillers(server: RealServer) -> list[int]:

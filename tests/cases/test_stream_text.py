@@ -8,8 +8,11 @@ import pytest
 from tests.cases.real import CHAT_PATH, HI, RealServer
 from tests.server.joined import events
 
-WORD = "赵🧑‍🚀é한😀ß"  # noqa: RUF001
-ENUM = {"type": "json_schema", "json_schema": {"name": "e", "strict": True, "schema": {"type": "string", "enum": [WORD]}}}
+WORD = "赵🧑‍🚀é한😀ß"
+ENUM = {
+    "type": "json_schema",
+    "json_schema": {"name": "e", "strict": True, "schema": {"type": "string", "enum": [WORD]}},
+}
 SERVERS = ("plain", "calls", "pieces")
 
 
@@ -28,14 +31,25 @@ def test_forced_characters_of_many_tokens_arrive_whole(server: RealServer) -> No
 @pytest.mark.parametrize("form", ["structured_outputs", "regex", "arguments", "n"])
 def test_so_they_do_wherever_text_comes_from(calls: RealServer, form: str) -> None:
     """BB-001: by a choice, by a regular expression, as arguments of a call, and in each of several answers."""
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"s": {"enum": [WORD]}}, "required": ["s"], "additionalProperties": False}}}
-    fields: dict[str, Any] = {
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "parameters": {
+                "type": "object",
+                "properties": {"s": {"enum": [WORD]}},
+                "required": ["s"],
+                "additionalProperties": False,
+            },
+        },
+    }
+    forms: dict[str, dict[str, Any]] = {
         "structured_outputs": {"structured_outputs": {"choice": [WORD]}},
         "regex": {"regex": f"({WORD}){{3}}"},
         "arguments": {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False},
         "n": {"response_format": ENUM, "n": 3},
-    }[form]
-    choices = calls.choices(max_tokens=300, **fields)
+    }
+    choices = calls.choices(max_tokens=300, **forms[form])
     for choice in choices:
         text = choice.content or choice.calls[0]["arguments"]
         assert text.count(WORD) == (3 if form == "regex" else 1)
@@ -57,7 +71,13 @@ def test_what_is_no_character_is_replaced_alike_streamed_and_whole(server: RealS
 
 def test_no_delta_splits_a_character(server: RealServer) -> None:
     """BB-001: each delta by itself is whole characters, also when a stop string may be among them."""
-    body = {"messages": HI, "regex": f"({WORD}){{2}}", "stop": [WORD[1:3] + "x", "ßß"], "max_tokens": 200, "stream": True}
+    body = {
+        "messages": HI,
+        "regex": f"({WORD}){{2}}",
+        "stop": [WORD[1:3] + "x", "ßß"],
+        "max_tokens": 200,
+        "stream": True,
+    }
     deltas = [
         choice["delta"].get("content", "")
         for chunk in events(server.post(CHAT_PATH, body).content.decode())

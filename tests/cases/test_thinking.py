@@ -104,7 +104,9 @@ def test_a_model_that_does_not_think_answers_all_the_same(calls: RealServer, fie
 @pytest.mark.parametrize("value", ["false", 0, 1, [], {"a": 1}])
 def test_a_switch_of_a_wrong_type_is_refused_or_the_templates_affair(opens: RealServer, value: Any) -> None:
     """BB-050: arrays and objects are no values for a template; never a 500."""
-    answer = opens.post(CHAT_PATH, {"messages": HI, "chat_template_kwargs": {"enable_thinking": value}, "max_tokens": 1})
+    answer = opens.post(
+        CHAT_PATH, {"messages": HI, "chat_template_kwargs": {"enable_thinking": value}, "max_tokens": 1}
+    )
     assert answer.status_code == (400 if isinstance(value, list | dict) else 200)
     typed = opens.refusal(CHAT_PATH, {"messages": HI, "enable_thinking": value})
     assert typed["param"] == "enable_thinking"

@@ -67,7 +67,7 @@ def test_two_calls_have_two_indices_and_two_ids(calls: RealServer) -> None:
     fields: Json = {"tools": [tool("f", {"enum": ["x"]}), tool("g", {"enum": ["y"]})], "tool_choice": "required"}
     fields |= {"max_tokens": 400, "temperature": 1}
     counts = set()
-    for seed in range(12):
+    for seed in range(8):
         whole = calls.chat(**fields, seed=seed)["choices"][0]
         stream = streamed(calls, **fields, seed=seed)
         assert [(call["name"], call["arguments"]) for call in stream.calls] == [
@@ -82,9 +82,9 @@ def test_two_calls_have_two_indices_and_two_ids(calls: RealServer) -> None:
 def test_ids_are_never_given_twice(calls: RealServer) -> None:
     """BB-037: over many calls of one process."""
     fields: Json = {"tools": [tool("f", {"enum": ["x"]})], "tool_choice": "required", "parallel_tool_calls": False}
-    answers = [calls.chat(**fields, n=16, max_tokens=60) for _ in range(8)]
+    answers = [calls.chat(**fields, n=16, max_tokens=60) for _ in range(4)]
     ids = [call["id"] for answer in answers for choice in answer["choices"] for call in choice["message"]["tool_calls"]]
-    assert len(set(ids)) == len(ids) == 128
+    assert len(set(ids)) == len(ids) == 64
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -112,12 +112,15 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
 @pytest.mark.parametrize("kind", ["calls", "thinks"])
-def test_any_value_comes_back_as_it_is(request: pytest.FixtureRequest, kind: str, value: Any) -> None:
+def test_any_value_comes_back_as_it_is(request: pytest.FixtureRequest, kind: str) -> None:
     """BB-039: strings of quotes, escapes, tags and control characters, and values that are no strings."""
     server: RealServer = request.getfixturevalue(kind)
-    fields: Json = {"tools": [tool("w", {"const": value})], "tool_choice": "required", "parallel_tool_calls": False}
-    (choice,) = server.choices(**fields, max_tokens=500, thinking_token_budget=2)
-    assert [json.loads(call["arguments"]) for call in choice.calls] == [{"s": value}]
+    values = {f"v{place}": value for place, value in enumerate(VALUES)}
+    properties = {name: {"const": value} for name, value in values.items()}
+    schema = {"type": "object", "properties": properties, "required": [*values], "additionalProperties": False}
+    fields: Json = {"tools": [{"type": "function", "function": {"name": "w", "parameters": schema}}]}
+    fields |= {"tool_choice": "required", "parallel_tool_calls": False, "thinking_token_budget": 2}
+    (choice,) = server.choices(**fields, max_tokens=2000)
+    assert [json.loads(call["arguments"]) for call in choice.calls] == [values]
     assert choice.content == "" and choice.finish == {"finish_reason": "tool_calls"}

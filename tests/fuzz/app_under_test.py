@@ -22,7 +22,8 @@ SCRIPTS: tuple[Sequence[Step], ...] = (
 )
 
 
-def _script(request: Request) -> Sequence[Step]:
+def played(request: Request) -> Sequence[Step]:
+    """One of the scripts, always the same for a prompt."""
     return SCRIPTS[sum(request.prompt) % len(SCRIPTS)]
 
 
@@ -31,7 +32,7 @@ class AppUnderTest:
 
     def __init__(self, options: ServingOptions) -> None:
         self.loop = asyncio.new_event_loop()
-        self.model = ScriptedModel(service=ScriptedService(_script))
+        self.model = ScriptedModel(service=ScriptedService(played))
         self.app: ASGIApp = create_app(self.loop.run_until_complete(ready_serving(self.model, options)))
         transport = httpx.ASGITransport(app=self.app)  # an exception that leaves the application is raised here
         self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")

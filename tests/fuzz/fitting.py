@@ -5,16 +5,22 @@ from typing import Any
 
 Json = dict[str, Any]
 
-FORMS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
-FORMS += ("json_schema", "regex", "grammar", "ebnf")
+FORMS = (
+    *("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("json_schema", "regex", "grammar", "ebnf"),
+)
 TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids", "tokens")
 RAW_ONLY = ("add_special", "add_special_tokens", "parse_special")
 NOT_OF_A_CHAT = (*RAW_ONLY, "model", "content", "prompt", "messages", "with_pieces", "return_token_strs")
 
 
-def fitted(path: str, body: Json, *, model: str, tokens: int, previous: str) -> Json:
-    """The body for a model of this name with so many tokens; `previous` is a response to go on from."""
-    body = {name: value for name, value in body.items() if value is not None}
+def fitted(path: str, body: Json, known: frozenset[str], *, model: str, tokens: int, previous: str) -> Json:
+    """The body for a model of this name with so many tokens; `previous` is a response to go on from.
+
+    Only the fields that are `known` are changed: others of the same names may hold anything.
+    """
+    unknown = {name: value for name, value in body.items() if name not in known}
+    body = {name: value for name, value in body.items() if name in known and value is not None}
     if "model" in body:
         body["model"] = model
     if "/tokenize" in path:
@@ -29,7 +35,7 @@ def fitted(path: str, body: Json, *, model: str, tokens: int, previous: str) -> 
         body["messages"] = [*put_calls_first(body["messages"]), *body["messages"]]
     if path.startswith("/v1/responses"):
         body["input"] = _with_calls(body.get("input") or "Hi")
-    return body
+    return {**unknown, **body}
 
 
 def _of_one_source(body: Json) -> Json:
