@@ -11,6 +11,7 @@ from server.errors import clip
 
 CODES = {
     "missing": "missing_required_parameter",
+    "missing_field": "missing_required_parameter",
     "missing_source": "missing_required_parameter",
     "union_tag_not_found": "missing_required_parameter",
     "string_too_long": "string_above_max_length",

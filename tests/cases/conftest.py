@@ -12,31 +12,31 @@ def _served(kind: str, factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         yield server
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """ChatML, without tools or thinking; a context of 512 tokens."""
     yield from _served("plain", tmp_path_factory)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """Qwen 2.5's template: tools."""
     yield from _served("calls", tmp_path_factory)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def thinks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """Qwen 3's template: tools, and thinking that the answer opens."""
     yield from _served("thinks", tmp_path_factory)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def opens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """QwQ's template: tools, and thinking that the prompt opens where it is asked for."""
     yield from _served("opens", tmp_path_factory)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def pieces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """SentencePiece with byte tokens, ChatML without ChatML's control tokens."""
     yield from _served("pieces", tmp_path_factory)

@@ -153,15 +153,15 @@ def test_a_stream_of_calls_has_one_finish(request: pytest.FixtureRequest, kind: 
 def test_the_sdk_reads_both_shapes(plain: RealServer) -> None:
     """BB-030, BB-032, BB-033: openai-python's own types and its stream."""
     messages: Any = HI
+    fields: Any = {"model": "plain", "max_tokens": 5, "extra_body": {"ignore_eos": True}}
     with openai.OpenAI(base_url=f"{plain.live.url}/v1", api_key="unused", max_retries=0) as sdk:
-        chat = sdk.chat.completions.create(
-            model="plain", messages=messages, logprobs=True, top_logprobs=2, max_tokens=5
+        chat = sdk.chat.completions.create(messages=messages, logprobs=True, top_logprobs=2, **fields)
+        text = sdk.completions.create(prompt="Hi", logprobs=2, **fields)
+        chunks = list(
+            sdk.chat.completions.create(
+                messages=messages, n=2, stream=True, stream_options={"include_usage": True}, **fields
+            )
         )
-        text = sdk.completions.create(model="plain", prompt="Hi", logprobs=2, max_tokens=5)
-        stream = sdk.chat.completions.create(
-            model="plain", messages=messages, n=2, max_tokens=5, stream=True, stream_options={"include_usage": True}
-        )
-        chunks = list(stream)
     assert chat.choices[0].logprobs is not None and len(chat.choices[0].logprobs.content or []) == 5
     assert text.choices[0].logprobs is not None and len(text.choices[0].logprobs.tokens or []) == 5
     assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 10

@@ -33,7 +33,7 @@ def test_thinking_that_is_cut_off_is_all_thinking(request: pytest.FixtureRequest
 def test_the_whole_answer_has_null_or_empty_content_then(opens: RealServer) -> None:
     """BB-048: and says how many tokens were thought."""
     bias = {str(opens.token("</think>")): -100}
-    answer = opens.chat(**ON, max_tokens=7, ignore_eos=True, logit_bias=bias)
+    answer = opens.chat(**ON, max_tokens=7, ignore_eos=True, logit_bias=bias, seed=1)
     message = answer["choices"][0]["message"]
     assert not message["content"] and message["reasoning"] == message["reasoning_content"] != ""
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 7
@@ -72,7 +72,7 @@ def test_every_way_to_switch_it_off_begins_with_content(
     (choice,) = server.choices(**fields, max_tokens=20, temperature=1.2, logit_bias=bias)
     assert choice.reasoning == "" and choice.content
     assert "</think>" not in choice.content
-    whole = server.chat(**fields, max_tokens=4)
+    whole = server.chat(**fields, max_tokens=4, seed=1)
     assert not {"reasoning", "reasoning_content"} & whole["choices"][0]["message"].keys()
     assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 

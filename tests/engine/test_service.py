@@ -200,7 +200,7 @@ async def test_a_stop_ends_what_outlasts_the_drain() -> None:
         for stream in (running, waiting):
             with pytest.raises(EngineNotReadyError, match="The server is stopping"):
                 await collect(stream)
-        assert not any(thread.name == "octavo-engine" for thread in threading.enumerate())
+        assert not service._thread.is_alive()
 
 
 async def test_a_second_stop_cuts_the_drain_short() -> None:

@@ -103,7 +103,8 @@ def _fit_tools(body: Json) -> None:
         body.pop("functions", None)
     tools = body.get("functions") or body.get("tools") or []
     for place, tool in enumerate(tools):
-        tool.get("function", tool)["name"] = f"tool_{place}"
+        inner = tool.get("function")
+        (inner if isinstance(inner, dict) else tool)["name"] = f"tool_{place}"
     if any(form in body for form in FORMS) or body.get("text") or body.get("output_config"):
         for name in ("tools", "functions"):
             body.pop(name, None)

@@ -78,6 +78,7 @@ async def test_other_media_types_are_415(content_type: str) -> None:
     ("change", "param", "code"),
     [
         ({"model": None}, "model", "missing_required_parameter"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing_required_parameter"),
         ({"model": 5}, "model", "invalid_type"),
         ({"messages": None}, "messages", "missing_required_parameter"),
         ({"messages": []}, "messages", "array_below_min_length"),

@@ -62,6 +62,24 @@ def test_bodies_with_several_forms_say_so() -> None:
     assert {"messages", "model", "tools", "response_format", "temperature"} <= set(properties)
 
 
+def test_bounds_and_short_forms_are_in_the_document() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    chat = schemas["ChatBody"]["properties"]
+    assert (chat["n"]["minimum"], chat["n"]["maximum"]) == (1, 1024)
+    assert "string" in [form.get("type") for form in chat["stop"]["anyOf"]]
+    assert list(chat["logit_bias"]["patternProperties"]) == ["^[0-9]{1,10}$"]
+    for body, field in (("UserMessage", "content"), ("UserTurn", "content"), ("ResponsesBody", "input")):
+        assert {"type": "string"} in schemas[body]["properties"][field]["anyOf"]
+    assert not re.search(r"'(ge|le|gt|lt)':", str(schemas))  # what pydantic writes where it knows no keyword
+
+
+def test_an_event_of_a_stream_is_described_as_an_object() -> None:
+    paths = openapi_document()["paths"]
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+        event = paths[path]["post"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+        assert (event["type"], event["required"]) == ("object", ["data"])
+
+
 async def test_the_document_and_its_page_are_served() -> None:
     async with http_client(scripted_model("x")) as client:
         document, page = await client.get("/openapi.json"), await client.get("/docs")
