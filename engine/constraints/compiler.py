@@ -23,9 +23,10 @@ The dialect is llguidance's Lark. What was tried and holds, for whoever writes g
 import re
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 
 import numpy as np
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 from engine.constraint import Constraint
@@ -53,15 +54,11 @@ class ConstraintCompiler:
     """Compiles for one vocabulary; thread-safe. `marks` are tokens that only a grammar's `<[id]>` may allow."""
 
     def __init__(self, tokenizer: Tokenizer, marks: frozenset[int] = frozenset()) -> None:
-        size, ends = tokenizer.vocab_size, tokenizer.end_ids
-        written = [tokenizer.token_bytes(token) for token in range(size)]
-        special = {token: tokenizer.token_text(token) for token in range(size) if token in marks or not written[token]}
-        for token, name in special.items():
-            written[token] = name.encode()
-        self._trie = token_trie(written, special, ends)
-        self._end_bits = bits(ends, size)
-        self._process = CompileProcess({"size": size, "special": special, "ends": sorted(ends)})
+        self._tokenizer, self._marks = tokenizer, marks
+        self._end_bits = bits(tokenizer.end_ids, tokenizer.vocab_size)
         self._cache = _GrammarCache(CACHE_BYTES)
+        self._first_use = threading.Lock()
+        self._tools: _Tools | None = None
 
     def compile(self, grammar: str, *, param: str) -> Constraint:
         """Blocking: not for the event loop. Raises RequestError: the grammar is wrong, impossible or too large."""
@@ -81,13 +78,39 @@ class ConstraintCompiler:
 
     def _compile(self, grammar: str) -> LLMatcher | str:
         """The compiled grammar, or what is wrong with it."""
-        complaint = self._process.complaint(grammar)
+        tools = self._ready_tools()
+        complaint = tools.process.complaint(grammar)
         if not complaint:
-            matcher = compiled(self._trie, grammar)
+            matcher = compiled(tools.trie, grammar)
             complaint = matcher.get_error()
             if not complaint:
                 return matcher
         return _told(complaint)
+
+    def _ready_tools(self) -> "_Tools":
+        """Made at the first grammar: of a large vocabulary it takes seconds, which no start should wait for."""
+        with self._first_use:
+            if self._tools is None:
+                self._tools = _Tools.of(self._tokenizer, self._marks)
+            return self._tools
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What compiles grammars for one vocabulary."""
+
+    trie: LLTokenizer
+    process: CompileProcess
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, marks: frozenset[int]) -> "_Tools":
+        size, ends = tokenizer.vocab_size, tokenizer.end_ids
+        written = [tokenizer.token_bytes(token) for token in range(size)]
+        special = {token: tokenizer.token_text(token) for token in range(size) if token in marks or not written[token]}
+        for token, name in special.items():
+            written[token] = name.encode()
+        process = CompileProcess({"size": size, "special": special, "ends": sorted(ends)})
+        return cls(token_trie(written, special, ends), process)
 
 
 def _told(complaint: str) -> str:

@@ -21,6 +21,8 @@ def load(progress: Progress) -> ScriptedModel:
             raise LoadFailure("The file is broken; get another.")
         case "long":
             return scripted_model(*[step for _ in range(100) for step in ("x", 0.02)])
+        case "fast":
+            return scripted_model(*["word "] * 2000)
         case "endless":
             return scripted_model(*[step for _ in range(100_000) for step in ("x", 0.1)])
     return scripted_model("Hello")

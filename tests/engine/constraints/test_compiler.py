@@ -156,13 +156,13 @@ def test_a_grammar_of_megabytes_is_refused() -> None:
 def test_a_grammar_is_compiled_once_and_a_bad_one_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ConstraintCompiler(tiny())
     asked: list[str] = []
-    complaint = own._process.complaint
+    complaint = own._ready_tools().process.complaint
 
     def counted(grammar: str) -> str:
         asked.append(grammar)
         return complaint(grammar)
 
-    monkeypatch.setattr(own._process, "complaint", counted)
+    monkeypatch.setattr(own._ready_tools().process, "complaint", counted)
     for _ in range(3):
         own.compile('start: "a"', param="p")
         with pytest.raises(RequestError):
