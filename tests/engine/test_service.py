@@ -37,7 +37,7 @@ class Gate:
 
     def _wait(self, batch: Sequence[SequenceRows]) -> None:
         self.reached.set()
-        assert self._open.wait(timeout=10)
+        assert self._open.wait(timeout=60)
 
 
 @asynccontextmanager
