@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from server.operations import OPERATIONS
 from server.parameters import Handling, Parameter
 from server.protocol.operations import Capabilities, ModelAbilities, ParameterLists
 from server.routes.props import limits
@@ -24,8 +24,15 @@ async def read_capabilities(request: Request) -> Capabilities:
         abilities=_abilities(model),
         limits=limits(model, serving.options),
         unknown_parameters="refused" if serving.options.strict_params else "ignored",
-        parameters={one.path: _lists(one.parameters) for one in OPERATIONS if one.parameters is not None},
+        parameters=await run_in_threadpool(_parameters),
     )
+
+
+def _parameters() -> dict[str, ParameterLists]:
+    # Imported late, as in docs.py.
+    from server.operations import OPERATIONS
+
+    return {one.path: _lists(one.parameters) for one in OPERATIONS if one.parameters is not None}
 
 
 def _abilities(model: ServedModel) -> ModelAbilities:

@@ -4,17 +4,17 @@ from functools import cache
 
 import orjson
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from server.docs_page import HEADERS, PAGE
-from server.openapi import openapi_document
 
 router = APIRouter()
 
 
 @router.get("/openapi.json")
 async def read_openapi() -> Response:
-    return Response(_document(), media_type="application/json")
+    return Response(await run_in_threadpool(_document), media_type="application/json")
 
 
 @router.get("/docs")
@@ -24,4 +24,7 @@ async def read_docs() -> Response:
 
 @cache
 def _document() -> bytes:
+    # Imported late: the types of all answers take a fifth of a second, which no start should wait for.
+    from server.openapi import openapi_document
+
     return orjson.dumps(openapi_document())
