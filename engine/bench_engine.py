@@ -80,7 +80,7 @@ def _check_sizes(runner: Runner, options: BenchOptions) -> None:
     longest = max(options.prompt, options.ctx0 + options.gen)
     if longest > runner.context_length:
         raise OctavoError(f"The measurement needs {longest} tokens, but the context holds {runner.context_length}.")
-    if max(options.batch) * _blocks_for(runner, options.ctx0 + options.gen) > runner.n_blocks:
+    if max(options.batch) * _blocks_for(runner, options.ctx0 + options.gen) > runner.groups[0].n_blocks:
         raise OctavoError("The measurement needs more memory for keys and values than is free; make it smaller.")
 
 
@@ -105,7 +105,7 @@ def _prefill(runner: Runner, prompt: int, tokens: list[int]) -> Step:
     def feed() -> None:
         for start in range(0, prompt, runner.max_rows):
             end = min(start + runner.max_rows, prompt)
-            runner.run([SequenceRows(tokens[start:end], start, table, end == prompt)])
+            runner.run([SequenceRows(tokens[start:end], start, (table,), end == prompt)])
 
     return feed
 
@@ -124,7 +124,7 @@ def _decode_steps(runner: Runner, options: BenchOptions, batch: int, tokens: lis
 
     def step(index: int) -> Step:
         rows = [
-            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, table, True)
+            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, (table,), True)
             for s, table in enumerate(tables)
         ]
         return lambda: runner.run(rows).argmax(axis=1)
@@ -149,7 +149,7 @@ def _decode_line(loaded: LoadedRunner, ctx0: int, batch: int, seconds: list[floa
 def _feed_context(runner: Runner, tokens: list[int], count: int, table: list[int]) -> None:
     for start in range(0, count, runner.max_rows):
         part = tokens[start : min(start + runner.max_rows, count)]
-        runner.run([SequenceRows(part, start, table, False)])
+        runner.run([SequenceRows(part, start, (table,), False)])
 
 
 def _ledger_lines(runner: Runner, steps: Sequence[Step], warm_up: int, size: dict[str, int]) -> Iterator[Line]:

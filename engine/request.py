@@ -71,6 +71,11 @@ class Request:
     thinking: Thinking | None = None
     pooling: Pooling | None = None  # with max_tokens 0: not an answer, but the prompt's embedding is wanted
     max_seconds: float | None = None  # of wall time since submission; then the answer ends with LENGTH
+    priority: int = 0  # the lower is admitted first; waiting makes up for it
+    caller: bytes = b""  # whose key asked: callers take turns, and none sees what another has in the prefix cache
+    cache_salt: str = ""  # a caller's own division of the prefix cache
+    explains_cache: bool = False  # FinishEvent.cache is wanted
+    prediction: tuple[int, ...] = ()  # tokens that the answer will probably hold, in order
 
     def ending_tokens(self, end_ids: frozenset[int]) -> frozenset[int]:
         """The tokens that end the answer, given those that end a turn, which a grammar's end needs in any case."""
@@ -126,6 +131,25 @@ class TextEvent:
         return tuple(token.id for token in self.tokens)
 
 
+class CacheMiss(StrEnum):
+    """Why the prefix cache did not hold more of a prompt."""
+
+    WHOLE = "whole"  # all that could be taken was: the last token is always computed
+    COLD = "cold"  # no prompt of this caller and salt began like this one
+    DIFFERS = "differs"  # the nearest prompt has another token there
+    EVICTED = "evicted"  # it was there, and was dropped to make room
+    OFF = "off"  # the request needs its whole prompt computed
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What the prefix cache gave for one prompt, and why not more."""
+
+    cached_tokens: int
+    matched_tokens: int  # leading tokens that equal the nearest earlier prompt's: the next one is the first that differs
+    miss: CacheMiss
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishEvent:
     """The last event of every request that was not aborted."""
@@ -135,6 +159,8 @@ class FinishEvent:
     completion_tokens: int
     timings: Timings
     cached_tokens: int = 0  # of the prompt, taken from the cache
+    cache: CacheReport | None = None  # where the request asked for it
+    preemptions: int = 0  # how often it had to give its memory to others and was computed again
     stop: str | int | None = None  # the stop string or stop token that ended it; "deadline" where the time did
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # of each prompt token where asked for; None of the first
     embedding: NDArray[np.float32] | None = None  # where the request asked for it

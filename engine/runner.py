@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from engine.families.llama import Embed
 from engine.families.run_state import Capacity, RunState
-from engine.runner_protocol import SequenceRows
+from engine.runner_protocol import KvGroup, SequenceRows
 from kernels.kv_cache import BLOCK_TOKENS
 from kernels.program import Program
 from kernels.team import Team
@@ -31,7 +31,8 @@ class Runner:
         self.op_times: NDArray[np.int64] | None = None
         self._team = Team(capacity.threads)
         self.block_tokens = BLOCK_TOKENS
-        self.n_blocks = capacity.n_blocks
+        self.groups = (KvGroup(capacity.n_blocks, sum(block.nbytes for block in self._arrays_of(0, 0))),)
+        self.state_slots, self.state_bytes = 0, 0
         self.max_rows = capacity.max_rows
         self.max_logit_rows = capacity.max_logit_rows
         self.threads = capacity.threads
@@ -42,7 +43,7 @@ class Runner:
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
         """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run."""
         inputs, row, logits, final = self._state.inputs, 0, 0, 0
-        tables = [np.asarray(rows.block_table, np.int32) for rows in batch]
+        tables = [np.asarray(rows.block_tables[0], np.int32) for rows in batch]
         for rows, table in zip(batch, tables, strict=True):
             count = len(rows.tokens)
             assert len(table) * BLOCK_TOKENS >= rows.position + count <= self.context_length
@@ -72,6 +73,35 @@ class Runner:
         A view valid until the next run.
         """
         return self._state.final[: self._state.inputs.final_count[0]]
+
+    def read_block(self, group: int, block: int) -> bytes:
+        """As ModelRunner has it."""
+        return b"".join(array.tobytes() for array in self._arrays_of(group, block))
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        """As ModelRunner has it."""
+        assert len(data) == self.groups[group].block_bytes
+        start = 0
+        for array in self._arrays_of(group, block):
+            array[...] = np.frombuffer(data, np.uint8, array.nbytes, start).reshape(array.shape)
+            start += array.nbytes
+
+    def copy_state(self, source: int, target: int) -> None:
+        """As ModelRunner has it."""
+        raise IndexError("this model has no recurrent state")
+
+    def read_state(self, slot: int) -> bytes:
+        """As ModelRunner has it."""
+        raise IndexError("this model has no recurrent state")
+
+    def write_state(self, slot: int, data: bytes) -> None:
+        """As ModelRunner has it."""
+        raise IndexError("this model has no recurrent state")
+
+    def _arrays_of(self, group: int, block: int) -> list[NDArray[np.uint8]]:
+        """The places of a block: keys and values of each layer of its group."""
+        assert group == 0
+        return [array[block] for layer in self._state.caches for array in layer]
 
     def close(self) -> None:
         """End the team's threads; no run may follow."""

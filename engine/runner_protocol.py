@@ -8,16 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+NO_BLOCK = -1  # in a block table: positions that no row of the sequence sees any more
+
+
+@dataclass(frozen=True, slots=True)
+class KvGroup:
+    """Layers that share block tables. Block numbers are a group's own: 0 .. n_blocks - 1."""
+
+    n_blocks: int
+    block_bytes: int  # keys and values of one block, in all layers of the group
+    window: int = 0  # positions that a row sees, its own among them; 0: all
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceRows:
     """The rows that one sequence contributes to a step."""
 
     tokens: Sequence[int]  # fed at absolute positions position, position + 1, ...
     position: int
-    block_table: Sequence[int]  # block i holds keys and values of positions i * block_tokens onwards
+    block_tables: Sequence[Sequence[int]]  # of each group: block i holds positions i * block_tokens onwards
     wants_logits: bool  # of the last row
     every_row: bool = False  # logits of all rows, not of the last alone
     final_rows: range = range(0)  # rows, counted from the first of these, whose final hidden state is wanted
+    state_slot: int = 0  # where the sequence's recurrent state is, if the model has any
 
     @property
     def logit_rows(self) -> int:
@@ -26,10 +39,16 @@ class SequenceRows:
 
 
 class ModelRunner(Protocol):
-    """Turns the rows of a step into logits. Called from one thread only."""
+    """Turns the rows of a step into logits. Called from one thread only.
+
+    A model with recurrent layers keeps a state for each sequence in a slot. Rows that begin at position 0 begin with
+    an empty state, whatever the slot holds; others go on from the slot's. A run leaves there the state after its last row.
+    """
 
     block_tokens: int
-    n_blocks: int
+    groups: tuple[KvGroup, ...]  # of the attention layers
+    state_slots: int  # 0: the model has no recurrent layers
+    state_bytes: int  # of one slot
     max_rows: int
     max_logit_rows: int  # of a step
     context_length: int
@@ -44,6 +63,21 @@ class ModelRunner(Protocol):
 
         A view valid until the next run.
         """
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Copy a slot's recurrent state to another slot, bit by bit."""
+
+    def read_block(self, group: int, block: int) -> bytes:
+        """What a block holds, block_bytes of it, for a cache that outlives the runner."""
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        """Put back what read_block gave, of the same model file, KV type and version."""
+
+    def read_state(self, slot: int) -> bytes:
+        """What a slot holds, state_bytes of it."""
+
+    def write_state(self, slot: int, data: bytes) -> None:
+        """Put back what read_state gave."""
 
     def close(self) -> None:
         """Release threads and memory; no run may follow."""

@@ -38,7 +38,7 @@ def score_tokens(
         _check(tokens, runner.vocab_size, runner.context_length)
         table = list(range(-(-len(tokens) // runner.block_tokens)))
         parts = [
-            runner.run([SequenceRows(tokens[start : start + chunk], start, table, True, every_row=True)]).copy()
+            runner.run([SequenceRows(tokens[start : start + chunk], start, (table,), True, every_row=True)]).copy()
             for start in range(0, len(tokens), chunk)
         ]
     finally:

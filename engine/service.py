@@ -44,7 +44,7 @@ class EngineService:
         pooling: Pooling | None = Pooling.LAST,
     ) -> None:
         """`pooling`: how the model makes embeddings; None where it makes none."""
-        pool = BlockPool(runner.n_blocks, runner.block_tokens)
+        pool = BlockPool(runner.groups[0].n_blocks, runner.block_tokens)
         self.context_length = min(runner.context_length, pool.capacity_tokens)
         self._runner = runner
         self._tokenizer = tokenizer

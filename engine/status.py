@@ -21,7 +21,9 @@ class EngineStatus:
     running: tuple[LaneStatus, ...]
     waiting: int  # requests without a lane
     blocks: int  # of keys and values
-    free_blocks: int
+    free_blocks: int  # those that the prefix cache would give up for a sequence are among them
+    cached_blocks: int = 0  # that the prefix cache holds and no sequence uses
+    estimated_wait: float = 0.0  # seconds until a request that came now would get a lane
     alive: bool = True  # False: its thread has ended by a fault, or hangs, and nothing is answered any more
 
 
@@ -30,6 +32,8 @@ class StepReport:
     """What one step did."""
 
     prefill_rows: int
-    decode_rows: int
+    decode_rows: int  # one for each sequence that decodes
     sequences: int
     seconds: float
+    draft_rows: int = 0  # of tokens that were guessed
+    preempted: int = 0  # sequences that gave their memory to others

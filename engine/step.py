@@ -74,7 +74,7 @@ def _sequence_rows(rows: PlannedRows) -> SequenceRows:
     return SequenceRows(
         tokens=sequence.tokens[sequence.computed : sequence.computed + rows.count],
         position=sequence.computed,
-        block_table=sequence.blocks,
+        block_tables=(sequence.blocks,),
         wants_logits=rows.wants_logits,
         every_row=rows.every_row,
         final_rows=rows.final_rows,

@@ -145,6 +145,6 @@ def _blocks(config: LlamaConfig, context: int, lanes: int, kv_type: KvType) -> i
 
 def _warm_up(runner: Runner) -> None:
     """Run once, so that no user waits for the last bits of compiling and page faults."""
-    logits = runner.run([SequenceRows([0], 0, [0], True)])[0]
+    logits = runner.run([SequenceRows([0], 0, ([0],), True)])[0]
     if not np.isfinite(logits).all():
         raise UnsupportedModelError("The model gives logits that are not numbers; its file is damaged.")

@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, runner: ScriptedRunner | None = None, config: EngineConfig | None = None) -> None:
         self.runner = runner or ScriptedRunner()
-        self.pool = BlockPool(self.runner.n_blocks, self.runner.block_tokens)
+        self.pool = BlockPool(self.runner.groups[0].n_blocks, self.runner.block_tokens)
         self.scheduler = Scheduler(
             config or EngineConfig(), self.pool, self.runner.max_rows, self.runner.max_logit_rows
         )

@@ -52,7 +52,7 @@ def blocks_for(tokens: int) -> int:
 def feed(runner: Runner, tokens: Sequence[int], table: Sequence[int], chunk: int, start: int = 0) -> Float32:
     """Feed a sequence alone, `chunk` tokens a step; returns the logits of every token, [tokens, vocabulary]."""
     parts = [
-        runner.run([SequenceRows(tokens[at : at + chunk], start + at, table, True, every_row=True)]).copy()
+        runner.run([SequenceRows(tokens[at : at + chunk], start + at, (table,), True, every_row=True)]).copy()
         for at in range(0, len(tokens), chunk)
     ]
     return np.concatenate(parts)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.request import Request, SamplingParams
-from engine.runner_protocol import SequenceRows
+from engine.runner_protocol import NO_BLOCK, KvGroup, SequenceRows
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32
@@ -17,7 +17,11 @@ HIDDEN = 4
 
 
 class ScriptedRunner:
-    """Keeps tokens where a model keeps keys and values: a block given to two sequences changes their logits."""
+    """Keeps tokens where a model keeps keys and values: a block given to two sequences changes their logits.
+
+    `windows` gives each group of layers its window; with `state_slots`, the recurrent state of a sequence is the tokens
+    that it has seen. Groups and state that do not tell the same tokens are a fault, which ends the request.
+    """
 
     def __init__(
         self,
@@ -27,8 +31,11 @@ class ScriptedRunner:
         max_rows: int = 64,
         max_logit_rows: int = 16,
         context_length: int = 64,
+        windows: tuple[int, ...] = (0,),
+        state_slots: int = 0,
     ) -> None:
-        self.n_blocks = n_blocks
+        self.groups = tuple(KvGroup(n_blocks, block_tokens * 8, window) for window in windows)
+        self.state_slots, self.state_bytes = state_slots, context_length * 8
         self.block_tokens = block_tokens
         self.max_rows = max_rows
         self.max_logit_rows = max_logit_rows
@@ -39,7 +46,8 @@ class ScriptedRunner:
         self.before_run: Callable[[Sequence[SequenceRows]], None] = lambda batch: None
         self.logits_of: Callable[[tuple[int, ...]], NDArray[np.float32]] = hashed_logits
         self.final = np.zeros((0, HIDDEN), np.float32)
-        self._cache = np.full((n_blocks, block_tokens), -1)
+        self._caches = [np.full((n_blocks, block_tokens), -1) for _ in windows]
+        self._states = np.full((state_slots, context_length), -1)
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
         assert batch and not self.closed
@@ -57,10 +65,33 @@ class ScriptedRunner:
     def close(self) -> None:
         self.closed = True
 
+    def copy_state(self, source: int, target: int) -> None:
+        self._states[target] = self._states[source]
+
+    def read_block(self, group: int, block: int) -> bytes:
+        return self._caches[group][block].tobytes()
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._caches[group][block] = np.frombuffer(data, np.int64)
+
+    def read_state(self, slot: int) -> bytes:
+        return self._states[slot].tobytes()
+
+    def write_state(self, slot: int, data: bytes) -> None:
+        self._states[slot] = np.frombuffer(data, np.int64)
+
     def _write(self, rows: SequenceRows) -> None:
-        for position, token in enumerate(rows.tokens, rows.position):
-            block, slot = divmod(position, self.block_tokens)
-            self._cache[rows.block_table[block], slot] = token
+        for cache, table in zip(self._caches, rows.block_tables, strict=True):
+            for position, token in enumerate(rows.tokens, rows.position):
+                block, slot = divmod(position, self.block_tokens)
+                assert table[block] != NO_BLOCK
+                cache[table[block], slot] = token
+        if self.state_slots:
+            state = self._states[rows.state_slot]
+            if rows.position == 0:
+                state[:] = -1
+            state[rows.position : rows.position + len(rows.tokens)] = rows.tokens
+            state[rows.position + len(rows.tokens) :] = -1
 
     def _known(self, rows: SequenceRows) -> list[tuple[int, ...]]:
         """The tokens up to each row that logits are wanted of."""
@@ -69,7 +100,26 @@ class ScriptedRunner:
 
     def _read(self, rows: SequenceRows) -> tuple[int, ...]:
         length = rows.position + len(rows.tokens)
-        return tuple(int(token) for token in self._cache[rows.block_table].reshape(-1)[:length])
+        told = [
+            _seen(cache, table, group.window, rows.position, length)
+            for cache, table, group in zip(self._caches, rows.block_tables, self.groups, strict=True)
+        ]
+        if self.state_slots:
+            told.append(tuple(self._states[rows.state_slot, :length].tolist()))
+        longest = max(told, key=len)
+        assert all(longest[len(longest) - len(each) :] == each for each in told), "the memories of a sequence differ"
+        return longest
+
+
+def _seen(
+    cache: NDArray[np.int64], table: Sequence[int], window: int, first_row: int, length: int
+) -> tuple[int, ...]:
+    """The tokens that rows from `first_row` up to `length` see of a group's blocks, the last rows' window at least."""
+    block_tokens = cache.shape[1]
+    begin = max(0, first_row + 1 - window) if window else 0
+    places = [(table[position // block_tokens], position % block_tokens) for position in range(begin, length)]
+    assert all(block != NO_BLOCK for block, _ in places), "a block that rows see was given back"
+    return tuple(int(cache[place]) for place in places)
 
 
 def hashed_logits(tokens: tuple[int, ...]) -> NDArray[np.float32]:

@@ -23,7 +23,7 @@ LOAD = """
     print("cold" if nothing_is_compiled() else "warm")
     runner = load_runner(GgufFile.open(Path(sys.argv[1])), RunnerOptions(), lambda stage, share: None).runner
     print([child.returncode for child in children])
-    print(runner.run([SequenceRows([1, 2, 3], 0, [0], True)]).tobytes().hex())
+    print(runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex())
     runner.close()
 """
 

@@ -155,7 +155,7 @@ def test_only_the_logits_asked_for_are_given_with_the_same_bits(
     tables = [list(range(8 * index, 8 * index + 4)) for index in range(5)]
     for table in tables:
         feed(runner, tokens[:100], table, chunk=512)
-    batch = [SequenceRows(tokens[100 : 101 + 3 * i], 100, table, i % 2 == 0) for i, table in enumerate(tables)]
+    batch = [SequenceRows(tokens[100 : 101 + 3 * i], 100, (table,), i % 2 == 0) for i, table in enumerate(tables)]
     assert same_bits(runner.run(batch), expected[[100, 106, 112]])
 
 
@@ -188,7 +188,7 @@ def test_repeating_a_step_changes_no_bit(runner: Runner, tokens: list[int], expe
 
 def shuffled_tables(runner: Runner, prompts: Sequence[list[int]], random: np.random.Generator) -> list[list[int]]:
     """Block tables out of all blocks of the runner, in random order."""
-    free = random.permutation(runner.n_blocks).tolist()
+    free = random.permutation(runner.groups[0].n_blocks).tolist()
     return [[free.pop() for _ in range(blocks_for(len(prompt)))] for prompt in prompts]
 
 
@@ -204,7 +204,7 @@ def feed_together(
             piece = prompts[index][done[index] : done[index] + size]
             if piece:
                 chosen.append((index, len(piece)))
-                batch.append(SequenceRows(piece, done[index], tables[index], True, every_row=True))
+                batch.append(SequenceRows(piece, done[index], (tables[index],), True, every_row=True))
         if not batch:
             continue
         ends = np.cumsum([count for _, count in chosen])

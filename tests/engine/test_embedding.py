@@ -102,7 +102,7 @@ async def test_many_texts_come_in_order_and_no_logits_are_computed_for_them() ->
     async with serving(runner, lanes=3) as service:
         vectors = await service.embed("e", texts).vectors()
         await until_idle(service)
-        assert service.status().free_blocks == runner.n_blocks
+        assert service.status().free_blocks == runner.groups[0].n_blocks
     for text, vector in zip(texts, vectors, strict=True):
         assert vector.tobytes() == unit_length(hidden_state(text)).tobytes()
     assert max(map(len, runner.batches)) == 3
@@ -164,7 +164,7 @@ async def test_leaving_early_frees_lanes_and_blocks() -> None:
         embeddings.abort()
         gate.open.set()
         await until_idle(service)
-        assert service.status().free_blocks == runner.n_blocks
+        assert service.status().free_blocks == runner.groups[0].n_blocks
         assert len(runner.batches) == 1
 
 
@@ -183,7 +183,7 @@ async def test_a_fault_ends_one_call_and_no_other() -> None:
         bad.abort()
         assert len(await good.vectors()) == 2
         await until_idle(service)
-        assert service.status().free_blocks == runner.n_blocks
+        assert service.status().free_blocks == runner.groups[0].n_blocks
 
 
 async def test_states_that_are_no_numbers_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from engine.runner_protocol import SequenceRows
 from tests.engine.runners import loaded, same_bits
 from tests.tiny_models import write_tiny_llama
 
-STEP = [SequenceRows([5, 17, 250], 0, [0], True)]
+STEP = [SequenceRows([5, 17, 250], 0, ([0],), True)]
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def test_a_runner_tells_its_sizes(model: Path) -> None:
     result = load(model, RunnerOptions(lanes=3, context_length=130, threads=2, max_rows=77))
     runner = result.runner
     try:
-        assert (runner.block_tokens, runner.n_blocks) == (64, 9)
+        assert (runner.block_tokens, runner.groups[0].n_blocks) == (64, 9)
         assert (runner.context_length, runner.vocab_size) == (130, VOCABULARY)
         assert (runner.max_rows, runner.threads) == (77, 2)
         assert result.isa == supported_tiers()[0]
@@ -44,7 +44,7 @@ def test_a_runner_tells_its_sizes(model: Path) -> None:
 
 def test_without_options_the_model_and_the_machine_decide(model: Path) -> None:
     runner = load(model, RunnerOptions()).runner
-    assert (runner.context_length, runner.n_blocks, runner.threads) == (300, 40, usable_cores())
+    assert (runner.context_length, runner.groups[0].n_blocks, runner.threads) == (300, 40, usable_cores())
     runner.close()
 
 
@@ -59,28 +59,28 @@ def test_the_bytes_of_a_token_are_those_of_the_packed_matrices(model: Path) -> N
 def test_logits_come_in_the_order_of_the_batch_for_those_who_want_them(model: Path) -> None:
     with loaded(model, rows=64) as runner:
         alone = [feed(runner, [token], [token], chunk=1) for token in range(4)]
-        logits = runner.run([SequenceRows([token], 0, [token], token != 2) for token in (3, 2, 0, 1)])
+        logits = runner.run([SequenceRows([token], 0, ([token],), token != 2) for token in (3, 2, 0, 1)])
         assert logits.shape == (3, VOCABULARY) and logits.dtype == np.float32
         assert same_bits(logits, np.concatenate([alone[3], alone[0], alone[1]]))
-        assert runner.run([SequenceRows([5, 6], 0, [0], False)]).shape == (0, VOCABULARY)
+        assert runner.run([SequenceRows([5, 6], 0, ([0],), False)]).shape == (0, VOCABULARY)
 
 
 def test_logits_are_a_view_that_the_next_run_overwrites(model: Path) -> None:
     with loaded(model, rows=64) as runner:
-        first = runner.run([SequenceRows([1], 0, [0], True)])
+        first = runner.run([SequenceRows([1], 0, ([0],), True)])
         kept = first.copy()
-        second = runner.run([SequenceRows([2], 0, [1], True)])
+        second = runner.run([SequenceRows([2], 0, ([1],), True)])
         assert same_bits(first, second) and not same_bits(first, kept)
 
 
 def test_a_block_table_must_hold_the_rows(model: Path) -> None:
     with loaded(model) as runner, pytest.raises(AssertionError):
-        runner.run([SequenceRows([1, 2], 63, [0], True)])
+        runner.run([SequenceRows([1, 2], 63, ([0],), True)])
 
 
 def test_rows_must_stay_within_the_context(model: Path) -> None:
     with loaded(model) as runner, pytest.raises(AssertionError):
-        runner.run([SequenceRows([1, 2], 299, [0, 1, 2, 3, 4], True)])
+        runner.run([SequenceRows([1, 2], 299, ([0, 1, 2, 3, 4],), True)])
 
 
 def test_closing_ends_the_threads(model: Path) -> None:
@@ -132,7 +132,7 @@ def test_scarce_memory_shortens_the_context(
     block = 2 * 2 * 2 * 64 * token_bytes  # keys and values, layers, KV heads, tokens
     monkeypatch.setattr("engine.families.loaded.available_memory", lambda: 2 * 3 * block)
     runner = load(model, RunnerOptions(threads=1, kv_type=kv_type)).runner
-    assert (runner.n_blocks, runner.context_length) == (3, 192)
+    assert (runner.groups[0].n_blocks, runner.context_length) == (3, 192)
     assert sum(keys.nbytes + values.nbytes for keys, values in runner._state.caches) == 3 * block
     runner.close()
 
