@@ -7,7 +7,7 @@ of rows in turn; the peak is the best of the rounds, all else their median.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +64,8 @@ def bench_kernels(options: KernelOptions) -> Iterator[Line]:
         for kind in kinds:
             peak = PeakProbe(team, TIER_NUMBERS[isa], floats=kind.takes_floats)
             for outputs, columns in options.shapes:
-                matrix = _Matrix(kind, outputs, columns, weight_bytes)
-                works = {rows: _Work(team, TIER_NUMBERS[isa], matrix, rows) for rows in options.rows}
+                matrix = TimedMatrix(kind, outputs, columns, weight_bytes)
+                works = {rows: TimedMatmul(team, TIER_NUMBERS[isa], matrix, rows) for rows in options.rows}
                 for line in _measure(matrix, works, read, peak, options.repeats):
                     yield {**common, **line}
     finally:
@@ -79,7 +79,7 @@ def _kinds(names: Sequence[str] | None) -> list[WeightType]:
     return [WEIGHT_TYPES[name] for name in names or WEIGHT_TYPES]
 
 
-class _Matrix:
+class TimedMatrix:
     """Random weights of one type and shape, in as many copies as fill `weight_bytes`."""
 
     def __init__(self, kind: WeightType, outputs: int, columns: int, weight_bytes: int) -> None:
@@ -105,17 +105,20 @@ def _random_rows(kind: WeightType, outputs: int, columns: int) -> NDArray[np.uin
     return np.random.default_rng(1).integers(0x10, 0x3C, size, np.uint8).reshape(outputs, -1)
 
 
-class _Work:
+class TimedMatmul:
     """A program of one matmul for each copy of a matrix, and its inputs."""
 
-    def __init__(self, team: Team, tier: int, matrix: _Matrix, rows: int) -> None:
+    def __init__(
+        self, team: Team, tier: int, matrix: TimedMatrix, rows: int, tiles: Mapping[str, int] | None = None
+    ) -> None:
+        """`tiles`: other tile functions than those of the type, as fields of the op record."""
         self._team, self._copies = team, len(matrix.copies)
         values = np.random.default_rng(2).standard_normal((rows, matrix.columns)).astype(np.float32)
         self._rows = np.array([rows], np.int64)
         self._packed = Activations.allocate(rows, matrix.columns, widest_tile(tier))
         self._pack(values, form_of(matrix.kind))
         groups, blocks, packed_bytes = matrix.copies.shape[1:]
-        self._output = np.zeros((rows, groups * 16), np.float32)
+        self.output = np.zeros((rows, groups * 16), np.float32)
         self._program = Program()
         for copy in matrix.copies:
             self._program.emit(
@@ -128,10 +131,10 @@ class _Work:
                 columns=matrix.columns,
                 rows=self._rows.ctypes.data,
                 packed=self._packed.address,
-                output=self._output.ctypes.data,
+                output=self.output.ctypes.data,
                 output_stride=groups * 16,
                 add=0,
-                **gemv.tile_functions(matrix.kind, tier),
+                **(tiles or gemv.tile_functions(matrix.kind, tier)),
             )
         self._program.finish()
 
@@ -156,7 +159,7 @@ class _Work:
 
 
 def _measure(
-    matrix: _Matrix, works: dict[int, _Work], read: ReadProbe, peak: PeakProbe, repeats: int
+    matrix: TimedMatrix, works: dict[int, TimedMatmul], read: ReadProbe, peak: PeakProbe, repeats: int
 ) -> Iterator[Line]:
     rounds = [
         (read.measure(), peak.measure(), *(work.run() for work in works.values()))

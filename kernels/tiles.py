@@ -44,7 +44,7 @@ MATMUL = op_record(
 
 
 @intrinsic(prefer_literal=True)
-def _zero_accumulators(typingctx, lanes, tier):
+def zero_accumulators(typingctx, lanes, tier):
     tuple_type = accumulator_type(lanes.literal_value, tier.literal_value)
 
     def codegen(context, builder, signature, arguments):
@@ -55,7 +55,7 @@ def _zero_accumulators(typingctx, lanes, tier):
 
 
 @intrinsic(prefer_literal=True)
-def _store_accumulators(typingctx, accumulators, output, stride, add, lanes, tier):
+def store_accumulators(typingctx, accumulators, output, stride, add, lanes, tier):
     """Store (or add) the sums of 16 outputs for each lane; stride in bytes between the lanes' rows."""
     width, rows = lanes.literal_value, DOTS_BY_TIER[tier.literal_value].rows
 
@@ -109,7 +109,7 @@ def _block_tile(
         output = np.uintp(matmul.output) + np.uintp(row * matmul.output_stride * 4)
         for group in range(first, last):
             weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
-            sums = _zero_accumulators(lanes, tier)
+            sums = zero_accumulators(lanes, tier)
             for block in range(blocks):
                 sums = accumulate_block(
                     sums,
@@ -121,7 +121,7 @@ def _block_tile(
                     lanes,
                     tier,
                 )
-            _store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
+            store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
 
     return kernel(tile, TILE_SIGNATURE)
 
@@ -140,7 +140,7 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
             output = np.uintp(matmul.output) + np.uintp(start * matmul.output_stride * 4)
             for group in range(first, last):
                 weights = np.uintp(matmul.weights) + np.uintp(group * columns * packed_bytes)
-                sums = _zero_accumulators(lanes, tier)
+                sums = zero_accumulators(lanes, tier)
                 for k in range(columns):
                     sums = accumulate_value(
                         sums,
@@ -151,6 +151,6 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
                         tier,
                     )
                 place = output + np.uintp(group * 64)
-                _store_accumulators(sums, place, matmul.output_stride * 4, matmul.add, lanes, tier)
+                store_accumulators(sums, place, matmul.output_stride * 4, matmul.add, lanes, tier)
 
     return kernel(tile, TILE_SIGNATURE)
