@@ -23,7 +23,8 @@ from rich.table import Table
 from benchmarks.compare_llamacpp import DEFAULT_BASELINE
 from engine.score import score_tokens
 from engine.text.tokenizer import Tokenizer
-from engine.weights.gguf import GgufFile
+from engine.weights.open_weights import open_weights
+from engine.weights.weights_file import WeightsFile
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -60,7 +61,7 @@ def describe(engine: str, model: Path, reference: Float32, found: Float32) -> Ro
 
 def rows_of(model: Path, arguments: argparse.Namespace) -> Iterator[Row]:
     """Compare the engines with the reference on one model, one after the other."""
-    with GgufFile.open(model) as file:
+    with open_weights(model) as file:
         tokens = _tokens(file, arguments)
         reference = score_tokens(file, tokens, threads=arguments.threads, activations="f32")
         ours = score_tokens(file, tokens, threads=arguments.threads)
@@ -70,7 +71,7 @@ def rows_of(model: Path, arguments: argparse.Namespace) -> Iterator[Row]:
         yield describe(name, model, reference, _llamacpp_logits(model, tokens, flash, arguments))
 
 
-def _tokens(file: GgufFile, arguments: argparse.Namespace) -> list[int]:
+def _tokens(file: WeightsFile, arguments: argparse.Namespace) -> list[int]:
     if arguments.ids:
         ids: list[int] = json.loads(arguments.ids.read_text())
     else:

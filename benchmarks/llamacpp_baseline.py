@@ -27,7 +27,7 @@ Row = tuple[int, int, int]  # token, position, sequence
 
 
 class Context:
-    """One model and one context of llama.cpp."""
+    """One model and one context of llama.cpp; `arguments` may name the most rows of a step as n_batch."""
 
     def __init__(self, arguments: argparse.Namespace, *, sequences: int, tokens: int) -> None:
         llama_cpp.llama_backend_init()
@@ -38,7 +38,8 @@ class Context:
             raise SystemExit(f"llama.cpp cannot load {arguments.model}")
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx, parameters.n_seq_max = tokens, sequences
-        parameters.n_batch = parameters.n_ubatch = _CHUNK
+        rows = getattr(arguments, "n_batch", _CHUNK)
+        parameters.n_batch, parameters.n_ubatch = rows, _CHUNK
         parameters.n_threads = parameters.n_threads_batch = arguments.threads
         parameters.flash_attn_type = arguments.flash
         parameters.kv_unified = True
@@ -47,14 +48,14 @@ class Context:
         if not self.context:
             raise SystemExit(f"llama.cpp cannot make a context of {tokens} tokens")
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
-        self._batch = llama_cpp.llama_batch_init(_CHUNK, 0, 1)
+        self._batch = llama_cpp.llama_batch_init(rows, 0, 1)
 
     def clear(self) -> None:
         """Forget all sequences."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
 
     def run(self, rows: Sequence[Row], wanted: Sequence[bool]) -> None:
-        """Run one step of up to 512 rows; `wanted` says which rows' logits are computed."""
+        """Run one step of up to 512 rows, or n_batch; `wanted` says which rows' logits are computed."""
         batch = self._batch
         batch.n_tokens = len(rows)
         for index, ((token, position, sequence), wants) in enumerate(zip(rows, wanted, strict=True)):
@@ -164,7 +165,8 @@ def quantize(arguments: argparse.Namespace) -> None:
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def _show_errors(level: int, text: bytes, data: object) -> None:
+def show_errors(level: int, text: bytes, data: object) -> None:
+    """Print what llama.cpp says of errors, and nothing else that it says."""
     if level == _ERROR_LEVEL:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
@@ -192,7 +194,7 @@ def main() -> None:
         if command is logits:
             sub.add_argument("--ids", required=True, help="a JSON list of token ids")
     arguments = parser.parse_args()
-    llama_cpp.llama_log_set(_show_errors, None)
+    llama_cpp.llama_log_set(show_errors, None)
     arguments.run(arguments)
 
 

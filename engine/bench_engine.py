@@ -10,10 +10,11 @@ from engine.errors import OctavoError
 from engine.families.loaded import LoadedRunner, RunnerOptions, load_runner
 from engine.ledger import Entry, Ledger
 from engine.machine import available_memory
+from engine.plain_tables import plain_tables
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.version import VERSION
-from engine.weights.gguf import GgufFile
+from engine.weights.weights_file import WeightsFile
 from kernels.bandwidth import read_bandwidth
 
 _WARM_UP_STEPS = 4
@@ -37,7 +38,7 @@ class BenchOptions:
     ledger: bool = False  # also time each op, over as many steps of their own
 
 
-def bench_engine(file: GgufFile, options: BenchOptions) -> Iterator[Line]:
+def bench_engine(file: WeightsFile, options: BenchOptions) -> Iterator[Line]:
     """Yield one line a measurement, and what the machine can read; with a ledger, a line for each of its entries."""
     loaded = load_runner(
         file,
@@ -80,12 +81,9 @@ def _check_sizes(runner: Runner, options: BenchOptions) -> None:
     longest = max(options.prompt, options.ctx0 + options.gen)
     if longest > runner.context_length:
         raise OctavoError(f"The measurement needs {longest} tokens, but the context holds {runner.context_length}.")
-    if max(options.batch) * _blocks_for(runner, options.ctx0 + options.gen) > runner.groups[0].n_blocks:
+    needed = max(options.batch) * -(-(options.ctx0 + options.gen) // runner.block_tokens)
+    if any(needed > group.n_blocks for group in runner.groups if not group.window):
         raise OctavoError("The measurement needs more memory for keys and values than is free; make it smaller.")
-
-
-def _blocks_for(runner: Runner, tokens: int) -> int:
-    return -(-tokens // runner.block_tokens)
 
 
 def _seconds(steps: Sequence[Step]) -> list[float]:
@@ -100,12 +98,12 @@ def _seconds(steps: Sequence[Step]) -> list[float]:
 
 def _prefill(runner: Runner, prompt: int, tokens: list[int]) -> Step:
     """What feeds a whole prompt."""
-    table = list(range(_blocks_for(runner, prompt)))
+    tables = plain_tables(runner, prompt)
 
     def feed() -> None:
         for start in range(0, prompt, runner.max_rows):
             end = min(start + runner.max_rows, prompt)
-            runner.run([SequenceRows(tokens[start:end], start, (table,), end == prompt)])
+            runner.run([SequenceRows(tokens[start:end], start, tables, end == prompt)])
 
     return feed
 
@@ -117,15 +115,15 @@ def _prefill_line(prompt: int, seconds: list[float]) -> Line:
 
 def _decode_steps(runner: Runner, options: BenchOptions, batch: int, tokens: list[int]) -> list[Step]:
     """Feed `batch` contexts, and return the decode steps that follow; they may run more than once."""
-    per_sequence = _blocks_for(runner, options.ctx0 + options.gen)
-    tables = [list(range(s * per_sequence, (s + 1) * per_sequence)) for s in range(batch)]
-    for sequence, table in enumerate(tables):
-        _feed_context(runner, tokens[sequence * 97 :], options.ctx0, table)
+    length = options.ctx0 + options.gen
+    tables = [plain_tables(runner, length, sequence=s, sequences=batch) for s in range(batch)]
+    for sequence, own in enumerate(tables):
+        _feed_context(runner, tokens[sequence * 97 :], options.ctx0, own)
 
     def step(index: int) -> Step:
         rows = [
-            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, (table,), True)
-            for s, table in enumerate(tables)
+            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, own, True)
+            for s, own in enumerate(tables)
         ]
         return lambda: runner.run(rows).argmax(axis=1)
 
@@ -146,10 +144,10 @@ def _decode_line(loaded: LoadedRunner, ctx0: int, batch: int, seconds: list[floa
     }
 
 
-def _feed_context(runner: Runner, tokens: list[int], count: int, table: list[int]) -> None:
+def _feed_context(runner: Runner, tokens: list[int], count: int, tables: tuple[list[int], ...]) -> None:
     for start in range(0, count, runner.max_rows):
         part = tokens[start : min(start + runner.max_rows, count)]
-        runner.run([SequenceRows(part, start, (table,), False)])
+        runner.run([SequenceRows(part, start, tables, False)])
 
 
 def _ledger_lines(runner: Runner, steps: Sequence[Step], warm_up: int, size: dict[str, int]) -> Iterator[Line]:

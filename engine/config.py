@@ -1,19 +1,26 @@
 """Settings of the engine, frozen; a bad one fails at start, naming the key and the value."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How much the engine takes on at once."""
+    """How much the engine takes on at once, and how it shares its time."""
 
     lanes: int = 8  # sequences that run at once
     max_waiting: int = 256  # requests beyond those that have a lane
-    prefill_rows_alone: int = 512  # prompt tokens a step while nothing decodes
-    prefill_rows_shared: int = 64  # prompt tokens a step beside decoding sequences, whose pace they slow
+    itl_target_seconds: float | None = None  # of a step, beside long prompts; None: as measured, see ChunkBudget.target
+    prefill_rows: int = 512  # prompt tokens a step at most
+    prefill_interval: int = 4  # steps in which a waiting prompt is granted a chunk, whatever the target leaves
+    knee_rows: int = 16  # of a step, up to which reading the weights takes the time, not the rows
+    cache_folder: Path | None = None  # where the prefix cache survives a restart; None: nowhere
+    cache_identity: str = ""  # what it belongs to: the model file, the type of keys and values, the version
 
     def __post_init__(self) -> None:
-        for key in fields(self):
-            value, least = getattr(self, key.name), 0 if key.name == "max_waiting" else 1
+        for key in ("lanes", "max_waiting", "prefill_rows", "prefill_interval", "knee_rows"):
+            value, least = getattr(self, key), 0 if key == "max_waiting" else 1
             if value < least:
-                raise ValueError(f"{key.name} must be at least {least}, not {value}.")
+                raise ValueError(f"{key} must be at least {least}, not {value}.")
+        if self.itl_target_seconds is not None and not self.itl_target_seconds > 0:
+            raise ValueError(f"itl_target_seconds must be above 0, not {self.itl_target_seconds}.")

@@ -16,6 +16,8 @@ OctavoError
 Status codes belong to the server: nothing here knows HTTP.
 """
 
+import math
+
 
 class OctavoError(Exception):
     """Base of all errors whose message a user may read."""
@@ -79,7 +81,9 @@ class QueueFullError(OctavoError):
     """The waiting queue is at its limit."""
 
     def __init__(self, limit: int, *, retry_after: float) -> None:
-        super().__init__(f"The server is busy: {limit} requests are waiting already; try again later.")
+        """`retry_after`: seconds until there should be room."""
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(f"The server is busy: {limit} requests are waiting already; try again in about {seconds} s.")
         self.retry_after = retry_after
 
 

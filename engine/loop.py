@@ -13,7 +13,8 @@ from engine.outputs import DEADLINE, RequestOutput
 from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
 from engine.runner_protocol import ModelRunner
 from engine.sampler import Sampler
-from engine.scheduler import PlannedRows, Scheduler
+from engine.scheduling.plan import StepPlan
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.status import StepReport
 from engine.step import Computed, compute
@@ -62,11 +63,14 @@ class EngineLoop:
         scheduler: Scheduler,
         sampler: Sampler,
         publish: Callable[[list[Delivery], StepReport | None], None],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`clock`: seconds, monotonic; the only one that the engine goes by."""
         self._runner = runner
         self._scheduler = scheduler
         self._sampler = sampler
         self._deliver = publish
+        self._clock = clock
         self._inbox: SimpleQueue[Job | Abort | Stop] = SimpleQueue()
         self._jobs: dict[Sequence, Job] = {}
         self._timed: set[Sequence] = set()  # jobs that have a deadline
@@ -77,11 +81,11 @@ class EngineLoop:
     @property
     def is_stuck(self) -> bool:
         """Whether the step that runs should have ended long ago; from any thread."""
-        return self._watch.is_stuck(time.perf_counter())
+        return self._watch.is_stuck(self._clock())
 
     def submit(self, job: Job) -> None:
         """Queue a request; from any thread."""
-        job.sequence.submitted_at = time.perf_counter()
+        job.sequence.submitted_at = self._clock()
         self._inbox.put(job)
 
     def abort(self, sequence: Sequence) -> None:
@@ -109,17 +113,18 @@ class EngineLoop:
             self._publish(None)
 
     def step(self) -> None:
-        """Advance every running sequence once."""
-        began = time.perf_counter()
+        """Advance every running sequence, or at least some of them."""
+        began = self._clock()
         plan = self._scheduler.schedule()
-        self._watch.begin(began, sum(rows.count for rows in plan))
-        decode_rows = sum(rows.is_decode for rows in plan)
+        self._watch.begin(began, plan.total_rows)
         computed = self._run(plan)
         chosen = self._sample(computed)
         self._commit(chosen)
-        ended = time.perf_counter()
+        ended = self._clock()
         self._watch.end(ended)
-        self._publish(_report(plan, decode_rows, ended - began))
+        if computed:
+            self._scheduler.pace.note(plan.single_rows, plan.chunks, ended - began)
+        self._publish(_report(plan, ended - began))
 
     def _take_commands(self) -> None:
         """Obey what has arrived; wait for the first command only while there is no work."""
@@ -135,29 +140,45 @@ class EngineLoop:
                 self._jobs[command.sequence] = command
                 if command.sequence.deadline is not None:
                     self._timed.add(command.sequence)
-                self._scheduler.add(command.sequence)
+                with self._ending_on_fault(command.sequence):
+                    self._scheduler.add(command.sequence)
             case Abort() if command.sequence in self._jobs:
-                self._finish(command.sequence, FinishReason.ABORT, time.perf_counter())
+                self._finish(command.sequence, FinishReason.ABORT, self._clock())
             case Stop():
                 self._stopping = True
 
     def _end_overdue(self) -> None:
         """End what has no token yet and no time left; the others end with the token of their next step."""
-        now = time.perf_counter()
+        now = self._clock()
         for sequence in [sequence for sequence in self._timed if sequence.new_tokens == 0 and _is_due(sequence, now)]:
             self._finish(sequence, FinishReason.LENGTH, now, stop=DEADLINE)
 
-    def _run(self, plan: list[PlannedRows]) -> list[Computed]:
-        """Compute the plan, and note who took part in the step."""
-        now = time.perf_counter()
-        for rows in plan:
+    def _run(self, plan: StepPlan) -> list[Computed]:
+        """Compute the plan, and note who took part in the step. After a fault its sequences go on alone, if at all."""
+        for sequence, error in plan.faults:
+            self._fail(sequence, error)
+        self._note_start(plan)
+        try:
+            computed = compute(self._runner, plan)
+        except Exception as error:
+            if len(plan.rows) == 1:
+                self._fail(plan.rows[0].sequence, error)
+            else:
+                logger.exception("a step of %d requests failed; each is computed alone", len(plan.rows))
+                self._scheduler.isolate(plan)
+            return []
+        for rows in plan.rows:
+            with self._ending_on_fault(rows.sequence):
+                self._scheduler.advance(rows)
+        return [step for step in computed if step.sequence in self._jobs]
+
+    def _note_start(self, plan: StepPlan) -> None:
+        now = self._clock()
+        for rows in plan.rows:
             sequence = rows.sequence
             sequence.started_at = sequence.started_at or now
             sequence.decode_steps += rows.is_decode
-            sequence.decode_lanes += len(plan) * rows.is_decode
-        computed = compute(self._runner, plan, self._fail)
-        self._scheduler.advance(rows for rows in plan if rows.sequence in self._jobs)
-        return computed
+            sequence.decode_lanes += len(plan.rows) * rows.is_decode
 
     def _sample(self, computed: list[Computed]) -> list[Chosen]:
         """Choose the next token of each sequence that has no more to be computed."""
@@ -174,7 +195,7 @@ class EngineLoop:
     def _score_prompt(self, step: Computed) -> None:
         """Note how likely the prompt's tokens were, where asked for: a row tells of the token after it."""
         sequence = step.sequence
-        if sequence.request.prompt_logprobs is None:
+        if not sequence.is_scored or sequence.request.prompt_logprobs is None:
             return
         for row, token in zip(step.logits, sequence.request.prompt[step.position + 1 :], strict=False):
             sequence.prompt_logprobs.append(self._sampler.logprob(row, token, sequence.request.prompt_logprobs))
@@ -190,7 +211,7 @@ class EngineLoop:
 
     def _commit(self, chosen: list[Chosen]) -> None:
         """Append each token, make its text, and end what is complete: the only loop over a step's outputs."""
-        now = time.perf_counter()
+        now = self._clock()
         for choice in chosen:
             with self._ending_on_fault(choice.sequence):
                 if choice.token is None:
@@ -220,15 +241,18 @@ class EngineLoop:
             prompt_tokens=sequence.prompt_tokens,
             completion_tokens=sequence.new_tokens,
             timings=sequence.timings(now),
+            cached_tokens=sequence.cached_tokens,
+            cache=sequence.cache_report,
+            preemptions=sequence.preemptions,
             stop=stop,
             prompt_logprobs=tuple(sequence.prompt_logprobs),
             embedding=sequence.embedding,
         )
         self._end(sequence, event)
 
-    def _end(self, sequence: Sequence, last: FinishEvent | OctavoError) -> None:
+    def _end(self, sequence: Sequence, last: FinishEvent | OctavoError, *, is_faulty: bool = False) -> None:
         """Free all that a request holds and send the last its stream will hear."""
-        self._scheduler.remove(sequence)
+        self._scheduler.remove(sequence, is_faulty=is_faulty)
         self._timed.discard(sequence)
         self._outbox.append((self._jobs.pop(sequence).stream, last))
 
@@ -236,7 +260,7 @@ class EngineLoop:
         """End one request by a fault of ours, or by one of its own that showed only now."""
         logger.error("fault while serving %s", sequence.request.id, exc_info=error)
         ours = EngineFaultError("The server failed on this request; report what its log says.")
-        self._end(sequence, error if isinstance(error, OctavoError) else ours)
+        self._end(sequence, error if isinstance(error, OctavoError) else ours, is_faulty=True)
 
     @contextmanager
     def _ending_on_fault(self, sequence: Sequence) -> Iterator[None]:
@@ -251,9 +275,15 @@ def _is_due(sequence: Sequence, now: float) -> bool:
     return sequence.deadline is not None and now >= sequence.deadline
 
 
-def _report(plan: list[PlannedRows], decode_rows: int, seconds: float) -> StepReport | None:
+def _report(plan: StepPlan, seconds: float) -> StepReport | None:
     """Describe a step; one that had nothing to compute is none."""
-    if not plan:
+    if not plan.rows:
         return None
-    rows = sum(rows.count for rows in plan)
-    return StepReport(rows - decode_rows, decode_rows, len(plan), seconds)
+    return StepReport(
+        prefill_rows=plan.total_rows - plan.decode_rows - plan.draft_rows,
+        decode_rows=plan.decode_rows,
+        sequences=len(plan.rows),
+        seconds=seconds,
+        draft_rows=plan.draft_rows,
+        preempted=plan.preempted,
+    )

@@ -1,16 +1,19 @@
 """A model ready to serve: its file, tokenizer, template, runner and the door to its engine."""
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
-from engine.families.loaded import RunnerOptions, check_family, load_runner
+from engine.families.loaded import RunnerOptions, load_runner
+from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.pooling import pooling_of
 from engine.service import EngineService
@@ -18,7 +21,9 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
-from engine.weights.gguf import GgufFile
+from engine.weights.open_weights import open_weights
+from engine.weights.quantize.quantized_file import quantized
+from engine.weights.weights_file import WeightsFile
 
 Progress = Callable[[str, float], None]
 _SAMPLE_BYTES = 4096  # of each tensor, that the fingerprint looks at
@@ -29,7 +34,10 @@ class LoadOptions(RunnerOptions):
     """How to load and serve a model."""
 
     aliases: tuple[str, ...] = ()
+    quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
     max_waiting: int = 256
+    itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
+    cache_dir: Path | None = None  # where the prefix cache survives a restart; None: nowhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +69,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     """Find, load and warm up a model; blocking. `progress` gets the stage's name and the share that is done."""
     progress("Finding the model", 0.0)
     resolved = resolve_model(argument)
-    file = GgufFile.open(resolved.path)
-    check_family(file)
+    file = quantized(open_weights(resolved.path), options.quantize)
+    family_of(file)  # refuses an architecture before anything else takes time
     with ThreadPoolExecutor(1, "octavo-text") as beside:
         text = beside.submit(_load_text, file)
         loaded = load_runner(file, options, progress)
@@ -72,8 +80,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    config = EngineConfig(lanes=options.lanes, max_waiting=options.max_waiting)
-    service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
+    identity = fingerprint(file, f"{options.activations} {options.kv_type}")
+    service = EngineService(loaded.runner, tokenizer, engine_config(options, identity), pooling_of(file))
     return ServedModel(
         id=resolved.id,
         aliases=options.aliases,
@@ -86,8 +94,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         embedding_size=loaded.runner.width,
         architecture=file.architecture,
         weight_types=describe_types(file),
-        file_bytes=resolved.path.stat().st_size,
-        fingerprint=fingerprint(file, f"{options.activations} {options.kv_type}"),
+        file_bytes=file.nbytes,
+        fingerprint=identity,
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
@@ -96,7 +104,18 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     )
 
 
-def describe_types(file: GgufFile) -> str:
+def engine_config(options: LoadOptions, identity: str) -> EngineConfig:
+    """The engine's part of the options; `identity` is what a persisted prefix cache belongs to."""
+    return EngineConfig(
+        lanes=options.lanes,
+        max_waiting=options.max_waiting,
+        itl_target_seconds=None if options.itl_target_ms is None else options.itl_target_ms / 1e3,
+        cache_folder=options.cache_dir,
+        cache_identity=identity,
+    )
+
+
+def describe_types(file: WeightsFile) -> str:
     """Return the weight types by their share of the bytes: "Q4_1 69%, Q8_0 31%"."""
     sizes: Counter[str] = Counter()
     for info in file.tensors.values():
@@ -106,7 +125,7 @@ def describe_types(file: GgufFile) -> str:
     return ", ".join(f"{name} {share}%" for name, share in shares if share > 0)
 
 
-def fingerprint(file: GgufFile, numerics: str) -> str:
+def fingerprint(file: WeightsFile, numerics: str) -> str:
     """Hash what decides a request's bits: the weights (by a sample of each tensor), how they are run, our version.
 
     Tier, threads and lanes are left out on purpose: they change no bit.
@@ -117,11 +136,13 @@ def fingerprint(file: GgufFile, numerics: str) -> str:
             digest.update(f"{key}={value!r}".encode())
     for info in file.tensors.values():
         digest.update(f"{info.name} {info.shape} {info.type} {info.nbytes}".encode())
-        digest.update(file.raw(info.name).reshape(-1)[:_SAMPLE_BYTES].tobytes())
+        rows = math.prod(info.shape[:-1])
+        first = -(-_SAMPLE_BYTES * rows // info.nbytes)  # as few as hold the sample
+        digest.update(file.rows(info.name, 0, min(first, rows)).reshape(-1)[:_SAMPLE_BYTES].tobytes())
     return f"fp_{digest.hexdigest()[:16]}"
 
 
-def _load_text(file: GgufFile) -> tuple[Tokenizer, ChatTemplate | None, AnswerFormat, ConstraintCompiler]:
+def _load_text(file: WeightsFile) -> tuple[Tokenizer, ChatTemplate | None, AnswerFormat, ConstraintCompiler]:
     """Build the tokenizer, the chat template where the file has one, and what reads and limits answers."""
     tokenizer = Tokenizer.from_metadata(file.metadata)
     source = file.metadata.get("tokenizer.chat_template")

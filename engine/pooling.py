@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError
-from engine.weights.gguf import GgufFile
+from engine.weights.weights_file import WeightsFile
 
 
 class Pooling(StrEnum):
@@ -23,7 +23,7 @@ class Pooling(StrEnum):
 _BY_NUMBER = {0: Pooling.LAST, 1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 
-def pooling_of(file: GgufFile) -> Pooling | None:
+def pooling_of(file: WeightsFile) -> Pooling | None:
     """Return how the file says that its model makes embeddings; None where it makes none."""
     number = file.metadata.get(f"{file.architecture}.pooling_type", 0)
     return _BY_NUMBER.get(number) if isinstance(number, int) else None

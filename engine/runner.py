@@ -5,66 +5,75 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.llama import Embed
-from engine.families.run_state import Capacity, RunState
+from engine.draft_runner import DraftRunner
+from engine.families.family import Built
+from engine.families.recurrent_state import RecurrentState
+from engine.families.run_state import Capacity
 from engine.runner_protocol import KvGroup, SequenceRows
+from engine.step_inputs import fill_step
 from kernels.kv_cache import BLOCK_TOKENS
-from kernels.program import Program
 from kernels.team import Team
 
 
 class Runner:
     """One loaded model on one team of threads. Called from one thread only."""
 
-    def __init__(
-        self,
-        *,
-        program: Program,
-        state: RunState,
-        embed: Embed,
-        capacity: Capacity,
-        vocab_size: int,
-    ) -> None:
+    def __init__(self, built: Built, capacity: Capacity, vocab_size: int) -> None:
+        program, state, embed, draft = built
         self._program, self._state = program, state
         # For the ledger, which times the look-up and the ops; `op_times` as Team.run fills it.
         self.embed, self.op_names = embed, program.names
         self.op_times: NDArray[np.int64] | None = None
         self._team = Team(capacity.threads)
         self.block_tokens = BLOCK_TOKENS
-        self.groups = (KvGroup(capacity.n_blocks, sum(block.nbytes for block in self._arrays_of(0, 0))),)
-        self.state_slots, self.state_bytes = 0, 0
+        self.groups = tuple(
+            KvGroup(group.n_blocks, sum(block.nbytes for block in group.arrays_of(0)), group.window)
+            for group in state.attention.groups
+        )
+        self.state_slots = len(state.recurrent.states) if state.recurrent else 0
+        self.state_bytes = state.recurrent.states[0].nbytes if state.recurrent else 0
         self.max_rows = capacity.max_rows
         self.max_logit_rows = capacity.max_logit_rows
         self.threads = capacity.threads
         self.context_length = capacity.context_length
         self.vocab_size = vocab_size
         self.width = state.final.shape[1]
+        self._tables: list[NDArray[np.int32]] = []  # of the step; the program reads them by address
+        self.draft = DraftRunner(draft, self._team, embed, vocab_size) if draft else None
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
         """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run."""
-        inputs, row, logits, final = self._state.inputs, 0, 0, 0
-        tables = [np.asarray(rows.block_tables[0], np.int32) for rows in batch]
-        for rows, table in zip(batch, tables, strict=True):
-            count = len(rows.tokens)
-            assert len(table) * BLOCK_TOKENS >= rows.position + count <= self.context_length
-            inputs.positions[row : row + count] = np.arange(rows.position, rows.position + count)
-            inputs.tables[row : row + count] = table.ctypes.data
-            wanted = rows.logit_rows
-            inputs.logit_index[logits : logits + wanted] = range(row + count - wanted, row + count)
-            logits += wanted
-            if rows.final_rows:
-                inputs.final_index[final : final + len(rows.final_rows)] = np.array(rows.final_rows) + row
-                final += len(rows.final_rows)
-            row += count
-        inputs.final_count[0] = final
-        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64, row)
-        self._state.hidden[:row] = self.embed(tokens)
-        parts = self._state.attention.plan.parts([(rows.position, len(rows.tokens)) for rows in batch])
-        inputs.attention_parts[: len(parts)] = parts
-        record = inputs.record[0]
-        record["rows"], record["logit_rows"], record["parts"] = row, logits, len(parts)
+        self._prepare(batch)
         self._team.run(self._program, self.op_times)
-        return self._state.logits[:logits, : self.vocab_size]
+        return self._logits()
+
+    def trace(self, batch: Sequence[SequenceRows]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Run a step layer by layer, to look into it.
+
+        Returns the residual stream before the first layer and after each, float32 [layers + 1, rows, width], and what
+        `run` returns.
+        """
+        self._prepare(batch)
+        rows = self._state.inputs.record["rows"][0]
+        streams, done = [self._state.hidden[:rows].copy()], 0
+        for end in self._program.layer_ends:
+            self._team.run(self._program.part(done, end))
+            streams.append(self._state.hidden[:rows].copy())
+            done = end
+        self._team.run(self._program.part(done, len(self._program)))
+        return np.array(streams), self._logits()
+
+    def _logits(self) -> NDArray[np.float32]:
+        return self._state.logits[: self._state.inputs.record["logit_rows"][0], : self.vocab_size]
+
+    def _prepare(self, batch: Sequence[SequenceRows]) -> None:
+        """Fill the step's inputs, and the residual stream with embeddings."""
+        assert all(rows.position + len(rows.tokens) <= self.context_length for rows in batch)
+        self._tables = fill_step(self._state, batch)
+        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64)
+        self._state.hidden[: len(tokens)] = self.embed(tokens)
+        if self._state.recurrent is not None:
+            self._state.recurrent.begin(batch)
 
     @property
     def final(self) -> NDArray[np.float32]:
@@ -86,22 +95,37 @@ class Runner:
             array[...] = np.frombuffer(data, np.uint8, array.nbytes, start).reshape(array.shape)
             start += array.nbytes
 
+    def rewind(self, slot: int, rows: int) -> None:
+        """As ModelRunner has it."""
+        if self._state.recurrent is not None:
+            self._state.recurrent.rewind(slot, rows)
+
     def copy_state(self, source: int, target: int) -> None:
         """As ModelRunner has it."""
-        raise IndexError("this model has no recurrent state")
+        recurrent = self._settled(source)
+        recurrent.write(target, recurrent.states[source])
 
     def read_state(self, slot: int) -> bytes:
         """As ModelRunner has it."""
-        raise IndexError("this model has no recurrent state")
+        return self._settled(slot).states[slot].tobytes()
 
     def write_state(self, slot: int, data: bytes) -> None:
         """As ModelRunner has it."""
-        raise IndexError("this model has no recurrent state")
+        recurrent = self._settled(slot)
+        recurrent.write(slot, np.frombuffer(data, np.float32).reshape(recurrent.states[slot].shape))
+
+    def _settled(self, slot: int) -> RecurrentState:
+        """The states, once the slot's own is what stands there."""
+        recurrent = self._state.recurrent
+        if recurrent is None or recurrent.settle is None:
+            raise IndexError("this model has no recurrent state")
+        if recurrent.begin_settling(slot):
+            self._team.run(recurrent.settle)
+        return recurrent
 
     def _arrays_of(self, group: int, block: int) -> list[NDArray[np.uint8]]:
         """The places of a block: keys and values of each layer of its group."""
-        assert group == 0
-        return [array[block] for layer in self._state.caches for array in layer]
+        return self._state.attention.groups[group].arrays_of(block)
 
     def close(self) -> None:
         """End the team's threads; no run may follow."""

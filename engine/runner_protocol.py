@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+MAX_KEPT_ROWS = 8  # of a step that keeps its states
 NO_BLOCK = -1  # in a block table: positions that no row of the sequence sees any more
 
 
@@ -31,6 +32,7 @@ class SequenceRows:
     every_row: bool = False  # logits of all rows, not of the last alone
     final_rows: range = range(0)  # rows, counted from the first of these, whose final hidden state is wanted
     state_slot: int = 0  # where the sequence's recurrent state is, if the model has any
+    keep_states: bool = False  # rows that may be taken back by `rewind`: no more than MAX_KEPT_ROWS
 
     @property
     def logit_rows(self) -> int:
@@ -62,6 +64,13 @@ class ModelRunner(Protocol):
         """The last run's normalized hidden states, as final_rows asked for: float32 [rows, width], in batch order.
 
         A view valid until the next run.
+        """
+
+    def rewind(self, slot: int, rows: int) -> None:
+        """Put back the recurrent state after the first `rows` rows of the slot's last step, which kept its states.
+
+        It may be called again with fewer rows, until the slot's next step. Without recurrent layers there is nothing
+        to do.
         """
 
     def copy_state(self, source: int, target: int) -> None:

@@ -7,12 +7,13 @@ from numpy.typing import NDArray
 
 from engine.errors import OctavoError
 from engine.families.loaded import RunnerOptions, load_runner
+from engine.plain_tables import plain_tables
 from engine.runner_protocol import SequenceRows
-from engine.weights.gguf import GgufFile
+from engine.weights.weights_file import WeightsFile
 
 
 def score_tokens(
-    file: GgufFile,
+    file: WeightsFile,
     tokens: Sequence[int],
     *,
     chunk: int = 64,
@@ -36,9 +37,9 @@ def score_tokens(
     runner = load_runner(file, options, lambda stage, done: None).runner
     try:
         _check(tokens, runner.vocab_size, runner.context_length)
-        table = list(range(-(-len(tokens) // runner.block_tokens)))
+        tables = plain_tables(runner, len(tokens))
         parts = [
-            runner.run([SequenceRows(tokens[start : start + chunk], start, (table,), True, every_row=True)]).copy()
+            runner.run([SequenceRows(tokens[start : start + chunk], start, tables, True, every_row=True)]).copy()
             for start in range(0, len(tokens), chunk)
         ]
     finally:

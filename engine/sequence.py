@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.pooling import Pooler
-from engine.request import Request, Timings, TokenLogprob
+from engine.request import CacheReport, Request, Timings, TokenLogprob
 from engine.token_chooser import TokenChooser
 
 
@@ -23,6 +23,13 @@ class Sequence:
     tokens: list[int] = field(init=False)  # the prompt, then what was generated
     computed: int = 0  # leading tokens whose keys and values are in the blocks; advanced by the scheduler
     blocks: list[int] = field(default_factory=list)  # filled by the scheduler
+    tables: tuple[list[int], ...] = ()  # its blocks in each group of layers; filled by the memory, as these three:
+    state_slot: int = 0  # where its recurrent state is
+    cached_tokens: int = 0  # of the prompt, that were in the prefix cache when it first got a lane
+    cache_report: CacheReport | None = None  # if asked for
+    rank: tuple[int, int] | None = None  # how urgent it is, the lower the more; filled by the waiting queue
+    preemptions: int = 0  # counted by the scheduler
+    alone_until: int = 0  # after a fault in a step of several: until so many tokens are computed, it is alone in a step
     prompt_logprobs: list[TokenLogprob | None] = field(init=False)  # if asked for; filled by the loop, as these two:
     pooler: Pooler | None = field(init=False)  # if the prompt's embedding is wanted
     decode_steps: int = 0
@@ -30,6 +37,9 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        self._begin_prompt()
+
+    def _begin_prompt(self) -> None:
         self.prompt_logprobs = [None] if self.scores_prompt else []
         pooling = self.request.pooling
         self.pooler = None if pooling is None else Pooler(pooling, self.prompt_tokens)
@@ -42,6 +52,21 @@ class Sequence:
     def scores_prompt(self) -> bool:
         """Whether logits of every token of the prompt are wanted."""
         return self.request.prompt_logprobs is not None
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the rows that come are of a prompt that is scored; one that has an answer already was scored."""
+        return self.scores_prompt and self.new_tokens == 0
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the fault in a step that it was part of may have been its own."""
+        return self.computed < self.alone_until
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether each token of the prompt has to be computed, whatever is known of it."""
+        return self.new_tokens == 0 and (self.scores_prompt or self.pooler is not None)
 
     @property
     def embedding(self) -> NDArray[np.float32] | None:
@@ -67,6 +92,12 @@ class Sequence:
     def worst_case_tokens(self) -> int:
         """Positions it can ever fill; the last new token is never fed."""
         return self.prompt_tokens + max(self.max_new_tokens, 1) - 1
+
+    def restart(self) -> None:
+        """Begin again from the tokens, which stay, after all that was computed of them was given up."""
+        self.computed = 0
+        if self.new_tokens == 0:
+            self._begin_prompt()
 
     def timings(self, now: float) -> Timings:
         """Split the time from submission until `now` into stages."""

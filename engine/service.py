@@ -1,11 +1,12 @@
 """The async door of the engine: requests go in by `submit`, events come out of the stream that it returns."""
 
 import asyncio
+import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.embedding import Embeddings
 from engine.errors import (
@@ -16,17 +17,21 @@ from engine.errors import (
     RequestError,
 )
 from engine.event_stream import EventStream
+from engine.lane_time import LaneTime
 from engine.loop import Delivery, EngineLoop, Job
+from engine.memory.memory import Memory
 from engine.outputs import RequestOutput
 from engine.pooling import Pooling
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
 from engine.runner_protocol import ModelRunner
 from engine.sampler import Sampler
-from engine.scheduler import Scheduler
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.status import EngineStatus, LaneStatus, StepReport
 from engine.text.tokenizer import Tokenizer
 from engine.token_chooser import TokenChooser
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["EngineService", "EngineStatus", "EventStream", "LaneStatus", "StepReport"]
 
@@ -44,14 +49,15 @@ class EngineService:
         pooling: Pooling | None = Pooling.LAST,
     ) -> None:
         """`pooling`: how the model makes embeddings; None where it makes none."""
-        pool = BlockPool(runner.groups[0].n_blocks, runner.block_tokens)
-        self.context_length = min(runner.context_length, pool.capacity_tokens)
+        memory = Memory(runner, config.lanes, cache_folder=config.cache_folder, identity=config.cache_identity)
+        memory.load()  # here and not in start(), whose thread has connections to answer
+        self.context_length = _most_tokens(memory, runner.context_length)
         self._runner = runner
         self._tokenizer = tokenizer
         self._config = config
-        self._pool = pool
+        self._memory = memory
         self._pooling = pooling
-        self._scheduler = Scheduler(config, pool, runner.max_rows, runner.max_logit_rows)
+        self._scheduler = Scheduler(config, memory, runner)
         sampler = Sampler(min(runner.vocab_size, tokenizer.vocab_size))
         self._engine = EngineLoop(runner, self._scheduler, sampler, self._publish)
         self._thread = threading.Thread(target=self._engine.run, name="octavo-engine", daemon=True)
@@ -63,7 +69,7 @@ class EngineService:
         self._on_end: dict[EventStream, Callable[[], None]] = {}  # what follows on the end of some of them
         self._none_open = asyncio.Event()
         self._none_open.set()
-        self._mean_seconds = 0.0  # of the last few requests, in their lanes
+        self._lane_time = LaneTime(config.lanes)
         self.observers: list[Callable[[StepReport], None]] = []  # called once a step, in the event loop's thread
 
     @property
@@ -78,16 +84,19 @@ class EngineService:
 
     def status(self) -> EngineStatus:
         """Tell what runs now, as the engine's thread left it a moment ago."""
-        lanes = tuple(
-            LaneStatus(sequence.request.id, sequence.prompt_tokens, sequence.computed, sequence.new_tokens)
-            for sequence in tuple(self._scheduler.running)
-        )
+        lanes = tuple(_lane_status(sequence) for sequence in tuple(self._scheduler.running))
         return EngineStatus(
             lanes=self._config.lanes,
             running=lanes,
             waiting=max(0, len(self._open) - len(lanes)),
-            blocks=self._pool.n_blocks,
-            free_blocks=self._pool.free_blocks,
+            blocks=self._memory.blocks,
+            free_blocks=self._memory.free_blocks,
+            cached_blocks=self._memory.cached_blocks,
+            looked_up_tokens=self._memory.looked_up_tokens,
+            hit_tokens=self._memory.hit_tokens,
+            evicted_blocks=self._memory.evicted_blocks,
+            estimated_wait=self._lane_time.wait(len(self._open)),
+            itl_target_seconds=self._scheduler.target_seconds,
             alive=self._event_loop is None or (self._thread.is_alive() and not self._engine.is_stuck),
         )
 
@@ -107,11 +116,14 @@ class EngineService:
             async with asyncio.timeout(drain_seconds):
                 await self._none_open.wait()
         self._stopping = True
-        if self._thread.is_alive():
+        is_sound = self._thread.is_alive()
+        if is_sound:
             self._engine.stop()
             await asyncio.to_thread(self._thread.join)
         if not self._runner_closed:
             self._runner_closed = True
+            if is_sound:  # what a broken engine left is not to be trusted
+                await asyncio.to_thread(self._memory.save)
             self._runner.close()
 
     def submit(self, *requests: Request) -> list[EventStream]:
@@ -122,9 +134,18 @@ class EngineService:
         self._check_ready()
         limits = [self._check_request(request) for request in requests]
         self._check_queue(len(requests))
-        return [self._enqueue(request, limit) for request, limit in zip(requests, limits, strict=True)]
+        jobs = [self._job(request, limit) for request, limit in zip(requests, limits, strict=True)]
+        return [self._enqueue(job) for job in jobs]
 
-    def embed(self, name: str, prompts: Iterable[tuple[int, ...]]) -> Embeddings:
+    def embed(
+        self,
+        name: str,
+        prompts: Iterable[tuple[int, ...]],
+        *,
+        priority: int = 0,
+        caller: bytes = b"",
+        cache_salt: str = "",
+    ) -> Embeddings:
         """Queue texts for their embeddings; a few at a time, so that one call does not fill the queue.
 
         Raises at once as `submit` does, with the place of a text that is at fault: input[2].
@@ -133,7 +154,16 @@ class EngineService:
         if self._pooling is None:
             raise RequestError("This model makes no embeddings; use one that does.", param="model")
         requests = [
-            Request(id=name, choice=place, prompt=prompt, max_tokens=0, pooling=self._pooling)
+            Request(
+                id=name,
+                choice=place,
+                prompt=prompt,
+                max_tokens=0,
+                pooling=self._pooling,
+                priority=priority,
+                caller=caller,
+                cache_salt=cache_salt,
+            )
             for place, prompt in enumerate(prompts)
         ]
         for request in requests:
@@ -155,18 +185,20 @@ class EngineService:
     def _enqueue_text(self, request: Request, embeddings: Embeddings) -> EventStream | None:
         if self._stopping:
             return None
-        stream = self._enqueue(request, 0)
+        stream = self._enqueue(self._job(request, 0))
         self._on_end[stream] = embeddings.queue_next
         return stream
 
-    def _enqueue(self, request: Request, max_new_tokens: int) -> EventStream:
+    def _job(self, request: Request, max_new_tokens: int) -> Job:
         sequence = Sequence(request, max_new_tokens, TokenChooser(request, self._tokenizer.end_ids))
         output = RequestOutput(request, self._tokenizer, max_new_tokens)
-        stream = EventStream(lambda: self._engine.abort(sequence))
-        self._open.add(stream)
+        return Job(sequence, output, EventStream(lambda: self._engine.abort(sequence)))
+
+    def _enqueue(self, job: Job) -> EventStream:
+        self._open.add(job.stream)
         self._none_open.clear()
-        self._engine.submit(Job(sequence, output, stream))
-        return stream
+        self._engine.submit(job)
+        return job.stream
 
     def _check_ready(self) -> None:
         if not self._accepting:
@@ -205,8 +237,8 @@ class EngineService:
                 f"{count} answers at once are more than the {capacity} that this server takes.", param="n"
             )
         if len(self._open) + count > capacity:
-            retry_after = max(1.0, self._mean_seconds / self._config.lanes)  # when the next lane should be free
-            raise QueueFullError(self._config.max_waiting, retry_after=retry_after)
+            wait = self._lane_time.wait(len(self._open))
+            raise QueueFullError(self._config.max_waiting, retry_after=max(1.0, wait))
 
     def _publish(self, batch: list[Delivery], report: StepReport | None) -> None:
         """Called by the engine's thread, once a step. A closed event loop has no readers left."""
@@ -219,15 +251,34 @@ class EngineService:
             stream.deliver(item)
             if not isinstance(item, TextEvent):
                 self._open.discard(stream)
-                if (follow_up := self._on_end.pop(stream, None)) is not None:
-                    follow_up()
+                self._follow_up(stream)
             if isinstance(item, FinishEvent) and item.reason is not FinishReason.ABORT:
-                self._note_duration(item.timings.prefill_seconds + item.timings.decode_seconds)
+                self._lane_time.note(item.timings.prefill_seconds + item.timings.decode_seconds)
         if not self._open:
             self._none_open.set()
         if report is not None:
             for observe in self.observers:
                 observe(report)
 
-    def _note_duration(self, seconds: float) -> None:
-        self._mean_seconds = 0.8 * self._mean_seconds + 0.2 * seconds if self._mean_seconds else seconds
+    def _follow_up(self, stream: EventStream) -> None:
+        """Do what waited for the end of a request; a fault in it ends no other."""
+        try:
+            self._on_end.pop(stream, lambda: None)()
+        except Exception:
+            logger.exception("fault after the end of a request")
+
+
+def _lane_status(sequence: Sequence) -> LaneStatus:
+    return LaneStatus(
+        id=sequence.request.id,
+        prompt_tokens=sequence.prompt_tokens,
+        computed_tokens=sequence.computed,
+        generated_tokens=sequence.new_tokens,
+        cached_tokens=sequence.cached_tokens,
+        preemptions=sequence.preemptions,
+    )
+
+
+def _most_tokens(memory: Memory, context_length: int) -> int:
+    """The longest sequence that the memory could hold if it were alone."""
+    return bisect_left(range(1, context_length + 1), True, key=lambda tokens: not memory.fits(tokens))

@@ -11,6 +11,8 @@ class LaneStatus:
     prompt_tokens: int
     computed_tokens: int  # of prompt and answer, that have been through the model
     generated_tokens: int
+    cached_tokens: int = 0  # of the prompt, that it did not have to compute
+    preemptions: int = 0  # how often it gave its memory to others
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,11 @@ class EngineStatus:
     blocks: int  # of keys and values
     free_blocks: int  # those that the prefix cache would give up for a sequence are among them
     cached_blocks: int = 0  # that the prefix cache holds and no sequence uses
+    looked_up_tokens: int = 0  # of prompts, for which the prefix cache was asked since the start
+    hit_tokens: int = 0  # those of them that it had
+    evicted_blocks: int = 0  # that it has dropped since the start to make room
     estimated_wait: float = 0.0  # seconds until a request that came now would get a lane
+    itl_target_seconds: float | None = None  # of a step in which answers run beside prompts; None: not measured yet
     alive: bool = True  # False: its thread has ended by a fault, or hangs, and nothing is answered any more
 
 

@@ -34,12 +34,13 @@ from kernels.attention_tile import (
     visible,
 )
 from kernels.jit import kernel, njit_inline
-from kernels.kv_cache import CHUNK, STEP
+from kernels.kv_cache import CHUNK, GROUP, STEP
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import load_i32
 
 ATTENTION = op_record(
     step="u8",
+    group="u8",
     query="u8",  # float32 [rows, heads * head_dim], rotated and scaled
     output="u8",  # float32 [rows, heads * head_dim]
     heads="i8",
@@ -55,7 +56,7 @@ ATTENTION = op_record(
     counters="u8",  # int64 [split tiles, kv_heads], parts that are done; 0 between steps
 )
 
-# One part of a tile. A tile's parts cover its blocks from 0 on; those that no row sees cost nothing.
+# One part of a tile. A tile's parts cover the blocks that its rows see.
 PART = np.dtype(
     [
         ("first_row", "i8"),
@@ -64,7 +65,9 @@ PART = np.dtype(
         ("end_block", "i8"),
         ("parts", "i8"),  # of the tile
         ("counter", "i8"),  # which split tile this is
-        ("partial", "i8"),  # where the tile's floats begin in `partials`: [blocks, kv_heads, results_floats]
+        # Where the tile's floats, [blocks, kv_heads, results_floats], would begin in `partials` if it had all blocks
+        # from 0 on; below 0 where it has not.
+        ("partial", "i8"),
     ]
 )
 _PART_BYTES = PART.itemsize
@@ -110,13 +113,13 @@ def _ends_last(attention, part, kv_head):
 
 
 @njit_inline
-def _begin(attention, step, part, kv_head, scratch):
+def _begin(attention, step, group, part, kv_head, scratch):
     """Prepare a thread's scratch for a part of a tile; returns the bytes before its first query."""
-    group = attention.heads // attention.kv_heads
-    lay_out(scratch, part.rows, group, attention.head_dim)
-    find_blocks(scratch, step.positions, step.tables, part.first_row, attention.window)
+    shared = attention.heads // attention.kv_heads
+    lay_out(scratch, part.rows, shared, attention.head_dim)
+    find_blocks(scratch, step.positions, group.tables, part.first_row, attention.window)
     record_at(scratch, TILE).row_bytes = attention.heads * attention.head_dim * 4
-    first_query = np.uintp((part.first_row * attention.heads + kv_head * group) * attention.head_dim * 4)
+    first_query = np.uintp((part.first_row * attention.heads + kv_head * shared) * attention.head_dim * 4)
     begin_tile(scratch, np.uintp(attention.query) + first_query)
     return first_query
 
@@ -135,17 +138,17 @@ def attention_kernel(kind: int, tier: int) -> Any:
 
     def attention_op(op, thread, threads):
         attention = record_at(op, ATTENTION)
-        step = record_at(np.uintp(attention.step), STEP)
+        step, group = record_at(np.uintp(attention.step), STEP), record_at(np.uintp(attention.group), GROUP)
         kv_heads, head_dim = attention.kv_heads, attention.head_dim
         scratch = np.uintp(attention.scratch) + np.uintp(thread * attention.scratch_floats * 4)
         tile = record_at(scratch, TILE)
         while True:
             task = claim_task(op)
-            kv_head = task // step.parts
+            kv_head = task // group.parts
             if kv_head >= kv_heads:
                 return
-            part = record_at(np.uintp(step.attention_parts) + np.uintp(task % step.parts * _PART_BYTES), PART)
-            first_query = _begin(attention, step, part, kv_head, scratch)
+            part = record_at(np.uintp(group.attention_parts) + np.uintp(task % group.parts * _PART_BYTES), PART)
+            first_query = _begin(attention, step, group, part, kv_head, scratch)
             for block in range(max(tile.first_block, part.first_block), min(tile.end_block, part.end_block)):
                 home = _block_at(attention, tile, block, kv_head)
                 keys, values = np.uintp(attention.keys) + np.uintp(home), np.uintp(attention.values) + np.uintp(home)

@@ -40,29 +40,32 @@ class PartPlan:
     head_dim: int
     threads: int
     partial_floats: int
+    window: int = 0  # positions that a row sees, its own among them; 0: all
 
     def parts(self, sequences: Sequence[tuple[int, int]]) -> list[Part]:
         """Cut a step whose rows are those of (first position, number of rows), sequence after sequence."""
         tiles = list(self._tiles(sequences))
         parts: list[Part] = []
-        share = sum(rows * blocks for _, rows, blocks in tiles) * self.kv_heads / (self.threads * _TASKS_PER_THREAD)
-        split, used = 0, 0
-        for first_row, rows, blocks in tiles:
+        work = sum(rows * (end - first) for _, rows, first, end in tiles) * self.kv_heads
+        share, split, used = work / (self.threads * _TASKS_PER_THREAD), 0, 0
+        for first_row, rows, first, end in tiles:
+            blocks = end - first
             size = max(_MIN_BLOCKS, -int(-share // rows)) if self.threads > 1 else blocks
-            floats = blocks * self.kv_heads * results_floats(rows * self.group, self.head_dim)
-            if size >= blocks or used + floats > self.partial_floats:
-                parts.append((first_row, rows, 0, blocks, 1, 0, 0))
+            block_floats = self.kv_heads * results_floats(rows * self.group, self.head_dim)
+            if size >= blocks or used + blocks * block_floats > self.partial_floats:
+                parts.append((first_row, rows, first, end, 1, 0, 0))
                 continue
-            starts = range(0, blocks, size)
-            parts += [(first_row, rows, at, min(at + size, blocks), len(starts), split, used) for at in starts]
-            split, used = split + 1, used + floats
+            starts, partial = range(first, end, size), used - first * block_floats
+            parts += [(first_row, rows, at, min(at + size, end), len(starts), split, partial) for at in starts]
+            split, used = split + 1, used + blocks * block_floats
         return parts
 
-    def _tiles(self, sequences: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-        """Yield (first row, rows, blocks up to the last row's position)."""
+    def _tiles(self, sequences: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (first row, rows, first block that they see, end of these blocks)."""
         row, full = 0, rows_per_tile(self.group)
         for position, count in sequences:
             for start in range(0, count, full):
-                rows = min(full, count - start)
-                yield row + start, rows, (position + start + rows - 1) // BLOCK_TOKENS + 1
+                rows, at = min(full, count - start), position + start
+                unseen = max(at + 1 - self.window, 0) if self.window else 0  # positions
+                yield row + start, rows, unseen // BLOCK_TOKENS, (at + rows - 1) // BLOCK_TOKENS + 1
             row += count

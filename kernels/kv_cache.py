@@ -1,6 +1,7 @@
 """The layout of attention keys and values in memory: blocks of 64 tokens at absolute positions, in one of three types.
 
-A sequence's block table lists its blocks: the token at position p lies in block table[p // 64], place p % 64.
+A sequence's block table lists its blocks: the token at position p lies in block table[p // 64], place p % 64. Layers
+that see a window of the last positions only share tables of their own, whose entries before the window are never read.
 For one layer there are two arrays of bytes, [block][KV head][block bytes], and a block of one head holds
 
     keys     [4 chunks][head_dim][16 tokens]     so that one load has 16 tokens' values of one dimension
@@ -46,10 +47,15 @@ STEP = np.dtype(
     [
         ("rows", "i8"),
         ("logit_rows", "i8"),
-        ("parts", "i8"),
         ("positions", "u8"),  # int64 [rows], absolute position of each row
-        ("tables", "u8"),  # uint64 [rows], address of the block table (int32) of each row's sequence
         ("logit_index", "u8"),  # int64 [logit_rows], which rows the head is computed for
+    ]
+)
+# The same for the layers of one window, which have block tables of their own.
+GROUP = np.dtype(
+    [
+        ("tables", "u8"),  # uint64 [rows], address of the block table (int32) of each row's sequence
+        ("parts", "i8"),
         ("attention_parts", "u8"),  # PART [parts], see attention.py
     ]
 )

@@ -1,8 +1,8 @@
 """RMSNorm and packing in one pass: y = x / sqrt(mean(x**2) + epsilon) * weight, packed as a matmul's input.
 
-The normalized rows can be had as plain float32 too. Also the plain packing of rows that need no norm. The mean sums 16
-fixed lanes by fma in ascending order, then a fixed tree (law 3). Bytes a row: 4 * columns read, about 1.4 * columns
-written.
+The normalized rows can be had as plain float32 too. Also the plain packing of rows that need no norm, and the norm of
+what a layer gave before it is added to the residual stream: x += norm(y). The mean sums 16 fixed lanes by fma in
+ascending order, then a fixed tree (law 3). Bytes a row: 4 * columns read, about 1.4 * columns written.
 """
 
 import functools
@@ -23,7 +23,8 @@ NORM = op_record(
     columns="i8",
     rows="u8",  # address of the row count, int64
     scratch="u8",  # float32 [threads, columns]
-    output="u8",  # float32 [rows, columns]: the normalized rows; 0: not wanted
+    output="u8",  # float32 [rows, output_stride]: the normalized rows; 0: not wanted
+    output_stride="i8",
     packed="u8",  # address of a PACKED record
     forms="i8",
 )
@@ -34,15 +35,22 @@ PACK = op_record(
     packed="u8",  # address of a PACKED record
     forms="i8",
 )
-
+ADD_NORM = op_record(
+    source="u8",  # float32 [rows, columns]; overwritten by its norm
+    target="u8",  # float32 [rows, columns]
+    weight="u8",  # float32 [columns]
+    epsilon="f4",
+    columns="i8",
+    rows="u8",  # address of the row count, int64
+)
 
 # Columns of one task of the plain packing.
 PACK_COLUMNS = 512
 
 
 @njit_inline
-def _normalize(source, weight, columns, epsilon, target):
-    """Write one normalized row."""
+def normalize(source, weight, columns, epsilon, target):
+    """Write one normalized row; the target may be the source."""
     squares = splat_f32x16(np.float32(0))
     for column in range(0, columns, 16):
         x = load_f32x16(source + np.uintp(column * 4))
@@ -75,11 +83,33 @@ def norm_kernel() -> Any:
                     origin = load_i64(np.uintp(norm.gather) + np.uintp(origin * 8))
                 source = np.uintp(norm.source) + np.uintp(origin * columns * 4)
                 if norm.output != 0:
-                    scaled = np.uintp(norm.output) + np.uintp((start + lane) * columns * 4)
-                _normalize(source, weight, columns, norm.epsilon, scaled)
+                    scaled = np.uintp(norm.output) + np.uintp((start + lane) * norm.output_stride * 4)
+                normalize(source, weight, columns, norm.epsilon, scaled)
                 pack_lane(scaled, start, lane, width, columns, np.int64(0), columns, packed, norm.forms)
 
     return kernel(norm_op)
+
+
+@functools.cache
+def add_norm_kernel() -> Any:
+    """Compile the op that adds normalized rows to others; a task is one row."""
+
+    def add_norm_op(op, thread, threads):
+        norm = record_at(op, ADD_NORM)
+        columns = norm.columns
+        rows = load_i64(np.uintp(norm.rows))
+        while True:
+            row = claim_task(op)
+            if row >= rows:
+                return
+            offset = np.uintp(row * columns * 4)
+            source, target = np.uintp(norm.source) + offset, np.uintp(norm.target) + offset
+            normalize(source, np.uintp(norm.weight), columns, norm.epsilon, source)
+            for column in range(0, columns, 16):
+                at = np.uintp(column * 4)
+                store_vector(load_f32x16(target + at) + load_f32x16(source + at), target + at)
+
+    return kernel(add_norm_op)
 
 
 @functools.cache

@@ -45,6 +45,7 @@ class Program:
     def __init__(self) -> None:
         self._records: list[np.ndarray] = []
         self.names: list[str] = []  # of the ops, for the ledger
+        self.layer_ends: list[int] = []  # how many ops there are up to each layer's end
         self._array = np.zeros(0, np.uint8)
 
     def emit(
@@ -75,6 +76,16 @@ class Program:
         self._array[start : start + len(joined)] = joined
         self.address = self._array.ctypes.data + start
         return self
+
+    def part(self, first: int, end: int) -> "Program":
+        """Ops first..end-1 of a finished program as one of their own, which uses the same records.
+
+        The last of them must have a barrier. Every op of the whole must run equally often before the whole runs again.
+        """
+        part = Program()
+        part._records, part.names, part._array = self._records[first:end], self.names[first:end], self._array
+        part.address = self.address + first * OP_BYTES
+        return part
 
     def __len__(self) -> int:
         return len(self._records)

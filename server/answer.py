@@ -14,6 +14,7 @@ from engine.formats.parts import CallBegin, CallEnd, Content, Part
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from server.errors import AnswerCancelledError, ClientGoneError
 from server.logs import RequestLog
+from server.message_spans import Spans
 from server.served import EventStream
 
 logger = logging.getLogger("octavo.server")
@@ -54,6 +55,7 @@ class Plan:
     n: int = 1  # answers to each prompt
     new_parser: Callable[[], Parser] = PlainParser
     notes: tuple[str, ...] = ()  # names of parameters that turned out to have no effect
+    message_spans: Spans = ()  # of a chat that wants to know which message the prefix cache missed
     echo: tuple[str, ...] = ()  # the prompts' texts, where a completion repeats them before its own
 
     @property
@@ -153,7 +155,7 @@ class Exchange:
         reason: Reason = "length" if event.reason is FinishReason.LENGTH else "stop"
         if reason == "stop" and self._called[choice]:
             reason = "tool_calls"
-        self.log.note_finish(reason, event)
+        self.log.note_finish(reason, event, counts_prompt=choice % self.plan.n == 0)
         finish = Finish(reason=reason, event=event, reasoning_tokens=parser.reasoning_tokens)
         return Update(choice, rest.parts, (), finish)
 

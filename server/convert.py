@@ -8,7 +8,7 @@ from engine.errors import RequestError
 from server.answer import Plan
 from server.context_guard import checked_chat_length
 from server.output_rules import output_rule
-from server.prompts import ChatPrompt, chat_prompt, checked_length
+from server.prompts import ChatPrompt, chat_prompt, checked_length, prompt_spans
 from server.protocol.chat import ChatBody
 from server.protocol.completions import CompletionBody
 from server.protocol.generation import GenerationBody
@@ -34,7 +34,10 @@ def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: Serv
     )
     callable_tools = prompt.offer.tools if prompt.offer.choice.mode != "none" else None
     new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
-    return Plan(id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes)
+    spans = prompt_spans(body, prompt, model) if body.cache_report else ()
+    return Plan(
+        id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
+    )
 
 
 def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool) -> Constraint | None:

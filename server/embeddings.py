@@ -25,8 +25,8 @@ logger = logging.getLogger("octavo.server")
 Vector = NDArray[np.float32]
 
 EMBEDDING_PARAMETERS: dict[str, Parameter] = table_of(
-    *honoured("model", "input", "encoding_format", "dimensions", "add_special_tokens"),
-    *ignored("user", "metadata", "priority", "request_id", "cache_salt", "keep_alive"),
+    *honoured("model", "input", "encoding_format", "dimensions", "add_special_tokens", "priority", "cache_salt"),
+    *ignored("user", "metadata", "request_id", "keep_alive"),
     # how the vectors are scaled and written
     refused("embd_normalize", 2),
     refused("normalize", True),

@@ -49,10 +49,13 @@ class RequestLog:
         self.first_token = self.first_token or now
         self.generated_tokens += count
 
-    def note_finish(self, reason: str, event: FinishEvent) -> None:
-        """One choice is complete; a line has room for the end of one, and tells of the last."""
+    def note_finish(self, reason: str, event: FinishEvent, *, counts_prompt: bool = True) -> None:
+        """One choice is complete; a line has room for the end of one, and tells of the last.
+
+        A prompt with several answers counts once: the others find in the cache what the first has computed.
+        """
         self.end = reason
-        self.cached_tokens = max(self.cached_tokens, event.cached_tokens)
+        self.cached_tokens += event.cached_tokens * counts_prompt
         self.queue_seconds = event.timings.queue_seconds
 
     def write(self) -> None:

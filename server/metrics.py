@@ -6,10 +6,10 @@ All label sets are fixed: what a client sends never becomes a label.
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.status import StepReport
+from engine.status import EngineStatus, StepReport
 from engine.version import VERSION
 from server.logs import RequestLog
 from server.open_requests import OpenRequests
@@ -76,6 +76,10 @@ class Metrics:
         registry = self.registry
         rows = Histogram("octavo_step_rows", "Rows of a step.", ("kind",), buckets=ROWS, registry=registry)
         self._prefill_rows, self._decode_rows = rows.labels("prefill"), rows.labels("decode")
+        self._draft_rows = rows.labels("draft")
+        self._preemptions = Counter(
+            "octavo_preemptions", "Sequences that gave their memory to others, to be computed again.", registry=registry
+        )
         self._step_seconds = Counter("octavo_step_seconds", "Time spent in steps.", registry=registry)
         self._bytes_read = Counter("octavo_weight_bytes_read", "Bytes of weights read by steps.", registry=registry)
         self._bandwidth = Gauge(
@@ -113,6 +117,8 @@ class Metrics:
     def note_step(self, step: StepReport) -> None:
         self._prefill_rows.observe(step.prefill_rows)
         self._decode_rows.observe(step.decode_rows)
+        self._draft_rows.observe(step.draft_rows)
+        self._preemptions.inc(step.preempted)
         self._step_seconds.inc(step.seconds)
         self._bytes_read.inc(self._weight_bytes)
         if step.prefill_rows == 0 and step.seconds > 0:
@@ -127,15 +133,40 @@ class LiveState(Collector):
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         status = self._model.service.status()
         yield GaugeMetricFamily("octavo_lanes", "Sequences that can be decoded at once.", status.lanes)
         yield GaugeMetricFamily("octavo_lanes_busy", "Sequences that hold a lane.", len(status.running))
         yield GaugeMetricFamily("octavo_queue_length", "Sequences that wait for a lane.", status.waiting)
         yield GaugeMetricFamily("octavo_blocks", "Blocks of keys and values.", status.blocks)
-        yield GaugeMetricFamily("octavo_blocks_free", "Blocks that hold nothing.", status.free_blocks)
+        yield GaugeMetricFamily(
+            "octavo_blocks_free", "Blocks that hold nothing, or what the cache would give up.", status.free_blocks
+        )
+        yield GaugeMetricFamily(
+            "octavo_blocks_cached", "Blocks that the prefix cache alone holds.", status.cached_blocks
+        )
+        yield GaugeMetricFamily(
+            "octavo_estimated_wait_seconds", "Until a request that came now would get a lane.", status.estimated_wait
+        )
+        if status.itl_target_seconds is not None:
+            yield GaugeMetricFamily(
+                "octavo_itl_target_seconds", "What a step beside long prompts should take.", status.itl_target_seconds
+            )
+        yield from _cache_counters(status)
         facts = GaugeMetricFamily(
             "octavo_model_info", "The model that answers.", labels=("model", "fingerprint", "isa")
         )
         facts.add_metric([self._model.id, self._model.fingerprint, self._model.isa], 1)
         yield facts
+
+
+def _cache_counters(status: EngineStatus) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "octavo_cache_looked_up_tokens",
+        "Prompt tokens for which the prefix cache was asked.",
+        status.looked_up_tokens,
+    )
+    yield CounterMetricFamily("octavo_cache_hit_tokens", "Prompt tokens that the prefix cache had.", status.hit_tokens)
+    yield CounterMetricFamily(
+        "octavo_cache_evicted_blocks", "Blocks that the prefix cache dropped to make room.", status.evicted_blocks
+    )

@@ -9,6 +9,7 @@ from engine.formats.declarations import declarations
 from engine.formats.thinking import template_variables
 from engine.text.rendered import RenderedChat
 from server.errors import clip
+from server.message_spans import Spans, marked_messages, message_spans
 from server.protocol.chat import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.served import ChatTemplate, ServedModel
 from server.thinking import Wish, wish
@@ -58,6 +59,16 @@ def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, objec
     return ChatPrompt(rendered, tuple(model.tokenizer.encode_rendered(rendered)), offer, wanted)
 
 
+def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Spans:
+    """Which of its tokens are which message's; nothing where the template will not say."""
+    assert model.template is not None
+    try:
+        marked = _render(model.template, body, prompt.offer, prompt.wish, with_marks=True)
+    except RequestError:
+        return ()
+    return message_spans(marked.text, prompt.text, prompt.tokens, model.tokenizer)
+
+
 def checked_length(prompt: Sequence[int], model: ServedModel, param: str) -> tuple[int, ...]:
     """The prompt, if it leaves room for an answer."""
     if not prompt:
@@ -74,8 +85,12 @@ def _check_template_arguments(arguments: Mapping[str, object]) -> None:
             raise RequestError(f"{param}: not a name that a request may give to the chat template.", param=param)
 
 
-def _render(template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish) -> RenderedChat:
+def _render(
+    template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish, *, with_marks: bool = False
+) -> RenderedChat:
     messages = plain_messages(body.messages)
+    if with_marks:
+        messages = marked_messages(messages)
     if offer.tools and "tools" not in template_variables(template.source):
         messages = _with_system_text(messages, declarations(offer.tools))
     if body.continue_final_message:

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import orjson
 
-from engine.request import FinishEvent
-from server.answer import Finish, Update
+from engine.request import CacheMiss, CacheReport, FinishEvent
+from server.answer import Finish, Plan, Update
+from server.message_spans import Spans, message_of
 from server.served import ServedModel
 
 Json = dict[str, object]
@@ -73,12 +74,12 @@ def identity(model: ServedModel, answer_id: str) -> Identity:
 class ChunkWriter:
     """Updates to the bytes of a stream. What all chunks have in common is encoded once."""
 
-    def __init__(self, identity: Identity, shape: Shape, speed: Speed, n: int, *, include_usage: bool) -> None:
+    def __init__(self, identity: Identity, shape: Shape, speed: Speed, plan: Plan, *, include_usage: bool) -> None:
         self._head = b"data: " + orjson.dumps(identity.envelope(shape.chunk_object))[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._shape = shape
         self._speed = speed
-        self._n = n
+        self._plan = plan
         self._include_usage = include_usage
         self._extras = shape.extras
         self._finishes: dict[int, Finish] = {}
@@ -100,22 +101,22 @@ class ChunkWriter:
 
     def _usage_chunk(self) -> bytes:
         chunk = self._head + b"]}\n\n"
-        return self._with(chunk, {"usage": usage(self._ordered(), self._n), **self._figures()})
+        return self._with(chunk, {"usage": usage(self._ordered(), self._plan.n), **self._figures()})
 
     def _figures(self) -> Json:
-        return {"timings": timings(*(finish.event for finish in self._ordered()), speed=self._speed)}
+        return {"timings": _plan_timings(self._plan, self._ordered(), self._speed)}
 
     def _ordered(self) -> list[Finish]:
         return [self._finishes[choice] for choice in sorted(self._finishes)]
 
 
-def whole_answer(identity: Identity, shape: Shape, finishes: Sequence[Finish], n: int, speed: Speed) -> Json:
+def whole_answer(identity: Identity, shape: Shape, finishes: Sequence[Finish], plan: Plan, speed: Speed) -> Json:
     """The JSON of a complete answer; the shape has heard of all updates."""
     return {
         **identity.envelope(shape.whole_object),
         "choices": shape.whole(),
-        "usage": usage(finishes, n),
-        "timings": timings(*(finish.event for finish in finishes), speed=speed),
+        "usage": usage(finishes, plan.n),
+        "timings": _plan_timings(plan, finishes, speed),
         **shape.extras,
     }
 
@@ -159,6 +160,23 @@ def timings(*events: FinishEvent, speed: Speed | None = None) -> Json:
         "lanes": round(max(event.timings.mean_lanes for event in events), 2),  # that shared each pass over the weights
     }
     return figures if speed is None else figures | _against_the_machine(events, decode_seconds, speed)
+
+
+def _plan_timings(plan: Plan, finishes: Sequence[Finish], speed: Speed) -> Json:
+    """Of all choices; what the prefix cache gave is told of the first prompt, where the request has asked for it."""
+    figures = timings(*(finish.event for finish in finishes), speed=speed)
+    report = finishes[0].event.cache
+    return figures if report is None else figures | {"cache": _cache(report, plan.message_spans)}
+
+
+def _cache(report: CacheReport, spans: Spans) -> Json:
+    differs = report.miss is CacheMiss.DIFFERS
+    return {
+        "cached_tokens": report.cached_tokens,
+        "matched_tokens": report.matched_tokens,
+        "miss": report.miss,
+        "message": message_of(report.matched_tokens, spans) if differs else None,
+    }
 
 
 def _against_the_machine(events: Sequence[FinishEvent], seconds: float, speed: Speed) -> Json:

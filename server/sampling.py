@@ -1,5 +1,6 @@
 """The fields of a body that say how tokens are chosen and where an answer ends -> the engine's Request."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -28,7 +29,7 @@ def requests_for(
     """One request a choice, prompt-major; raises RequestError for token ids that the model does not have."""
     sampling = _sampling(body, model)
     _check_ids(body.stop_token_ids, model, "stop_token_ids")
-    limit = body.token_limit
+    limit, salt = body.token_limit, _salt(body)
     if limit is not None and body.fewest_tokens > limit:
         raise RequestError(
             f"min_tokens: {body.fewest_tokens} is more than the {limit} of max_tokens.", param="min_tokens"
@@ -52,10 +53,19 @@ def requests_for(
             constraint=constraint,
             thinking=thinking,
             max_seconds=body.seconds,
+            priority=body.priority,
+            cache_salt=salt,
+            explains_cache=body.cache_report and place == choice == 0,
         )
-        for prompt in prompts
+        for place, prompt in enumerate(prompts)
         for choice in range(body.n)
     )
+
+
+def _salt(body: AnyBody) -> str:
+    """The division of the prefix cache that the answers belong to: one of their own where they are to share nothing."""
+    # The sign is one that a client's salt cannot hold.
+    return body.cache_salt or "" if body.cache_prompt else f"@{secrets.token_hex(16)}"
 
 
 def _sampling(body: AnyBody, model: ServedModel) -> SamplingParams:

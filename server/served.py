@@ -39,7 +39,15 @@ class Service(Protocol):
 
     def submit(self, *requests: Request) -> Sequence[EventStream]: ...
 
-    def embed(self, name: str, prompts: Sequence[tuple[int, ...]]) -> Embeddings: ...
+    def embed(
+        self,
+        name: str,
+        prompts: Sequence[tuple[int, ...]],
+        *,
+        priority: int = 0,
+        caller: bytes = b"",
+        cache_salt: str = "",
+    ) -> Embeddings: ...
 
     def status(self) -> EngineStatus: ...
 

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.errors import OctavoError
 from server.limits import DEFAULT_MAX_BODY_BYTES
+from server.memory_size import bytes_of
 
 ENV_PREFIX = "OCTAVO_"
 SECRETS = frozenset({"api_key", "api_keys"})
@@ -34,6 +35,12 @@ def _key_that_a_header_can_carry(key: SecretStr) -> SecretStr:
     return key
 
 
+def _checked_size(size: str) -> str:
+    bytes_of(size, 0)
+    return size
+
+
+MemorySize = Annotated[str, AfterValidator(_checked_size)]
 Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)]
 Key = Annotated[SecretStr, AfterValidator(_key_that_a_header_can_carry)]
 Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_comma_separated)]
@@ -53,6 +60,10 @@ class Settings(BaseSettings):
     threads: int | None = Field(None, ge=1, le=1024)  # None: the cores that we may use
     isa: str | None = None  # None: the best tier of this processor
     kv_type: Literal["f16", "f32", "q8_0"] = "f16"  # of attention keys and values
+    quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
+    kv_memory: MemorySize | None = None  # for them; None: half of what is free, and no more than the lanes can use
+    itl_target_ms: float | None = Field(None, gt=0, le=60_000, allow_inf_nan=False)  # between tokens; None: as measured
+    cache_dir: Path | None = None  # where the prefix cache survives a restart; None: it does not
     alias: Strings = ()
     any_model: bool = False
     strict_params: bool = False

@@ -18,6 +18,7 @@ ENGINE_DOORS = (
     "engine/bench_kernels.py",
     "engine/cache_folder.py",
     "engine/weights/load.py",
+    "engine/weights/quantize/",
     "engine/families/",
 )
 

@@ -21,8 +21,6 @@ PARTS = ("server", "engine", "kernels", "clients")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = (ROOT / "requirements.lock", ROOT / "tests" / "requirements.lock")
 
-# Dependencies that uvicorn imports on our behalf.
-IMPORTED_BY_UVICORN = {"uvloop", "httptools"}
 # llvmlite comes with numba, starlette with fastapi, pydantic-core with pydantic, each at the version its owner needs.
 BROUGHT_BY_ANOTHER = {"llvmlite", "starlette", "pydantic-core"}
 # Read and copied, not imported; they may use what we do not depend on.
@@ -115,7 +113,7 @@ def test_the_declared_dependencies_are_those_that_the_code_imports() -> None:
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}
     ours = {*PARTS, "octavo"}
     imported = {name for name in imported_names() if name not in sys.stdlib_module_names and name not in ours}
-    assert {canonicalize_name(name) for name in imported} - BROUGHT_BY_ANOTHER == declared - IMPORTED_BY_UVICORN
+    assert {canonicalize_name(name) for name in imported} - BROUGHT_BY_ANOTHER == declared
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name)

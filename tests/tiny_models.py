@@ -51,11 +51,11 @@ def write_tiny_llama(
     """
     head_dim = head_dim or hidden // heads
     writer = gguf.GGUFWriter(path, "llama")
-    _add_hyperparameters(writer, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context)
-    _add_metadata(writer, tokenizer or byte_level_tokenizer(vocab, pre, tags))
+    add_hyperparameters(writer, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context)
+    add_metadata(writer, tokenizer or byte_level_tokenizer(vocab, pre, tags))
     if chat_template is not None:
         writer.add_chat_template(chat_template)
-    weights = _Weights(writer, types, seed)
+    weights = Weights(writer, types, seed)
     weights.matrix("token_embd", vocab, hidden)
     if not tied:
         weights.matrix("output", vocab, hidden)
@@ -71,7 +71,9 @@ def write_tiny_llama(
     return path
 
 
-class _Weights:
+class Weights:
+    """Adds tensors of random values, each in the type that its kind is to have."""
+
     def __init__(self, writer: gguf.GGUFWriter, types: str | Mapping[str, str], seed: int) -> None:
         self._writer = writer
         self._types = types
@@ -79,23 +81,30 @@ class _Weights:
         self._random = np.random.default_rng(seed)
 
     def matrix(self, name: str, rows: int, columns: int) -> None:
+        raw, ggml_type = self._random_matrix(name, rows, columns)
+        self._writer.add_tensor(f"{name}.weight", raw, raw_dtype=ggml_type)
+
+    def experts(self, name: str, count: int, rows: int, columns: int) -> None:
+        """A matrix for each of `count` experts, in one tensor."""
+        raw, ggml_type = self._random_matrix(name, count * rows, columns)
+        self._writer.add_tensor(f"{name}.weight", raw.reshape(count, rows, -1), raw_dtype=ggml_type)
+
+    def norm(self, name: str, size: int) -> None:
+        values = 1 + self._random.standard_normal(size, dtype=np.float32) * np.float32(0.1)
+        self._writer.add_tensor(f"{name}.weight", values)
+
+    def _random_matrix(
+        self, name: str, rows: int, columns: int
+    ) -> tuple[NDArray[np.generic], gguf.GGMLQuantizationType]:
+        """Rows as the writer takes them, and their type."""
         kind = name.rpartition(".")[2]
         type_name = self._types if isinstance(self._types, str) else self._types.get(kind, "F32")
         ggml_type = gguf.GGMLQuantizationType[type_name]
         if type_name in RANDOM_BLOCKS:
             self._seed += 1
-            blocks = _random_blocks(type_name, rows, columns, self._seed)
-            self._writer.add_tensor(f"{name}.weight", blocks, raw_dtype=ggml_type)
-            return
+            return _random_blocks(type_name, rows, columns, self._seed), ggml_type
         values = self._random.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
-        self._add(name, values, ggml_type)
-
-    def norm(self, name: str, size: int) -> None:
-        values = 1 + self._random.standard_normal(size, dtype=np.float32) * np.float32(0.1)
-        self._add(name, values, gguf.GGMLQuantizationType.F32)
-
-    def _add(self, name: str, values: NDArray[np.float32], ggml_type: gguf.GGMLQuantizationType) -> None:
-        self._writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, ggml_type), raw_dtype=ggml_type)
+        return gguf.quants.quantize(values, ggml_type), ggml_type
 
 
 def _random_blocks(type_name: str, rows: int, columns: int, seed: int) -> NDArray[np.uint8]:
@@ -111,7 +120,7 @@ def _random_blocks(type_name: str, rows: int, columns: int, seed: int) -> NDArra
     return raw
 
 
-def _add_layer(weights: _Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:
+def _add_layer(weights: Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:
     weights.norm(prefix + "attn_norm", hidden)
     weights.matrix(prefix + "attn_q", q_rows, hidden)
     weights.matrix(prefix + "attn_k", kv_rows, hidden)
@@ -123,7 +132,7 @@ def _add_layer(weights: _Weights, prefix: str, hidden: int, q_rows: int, kv_rows
     weights.matrix(prefix + "ffn_down", hidden, ffn)
 
 
-def _add_hyperparameters(
+def add_hyperparameters(
     writer: gguf.GGUFWriter,
     layers: int,
     hidden: int,
@@ -170,13 +179,15 @@ def byte_level_tokenizer(vocab: int, pre: str = "smollm", tags: Sequence[str] = 
     }
 
 
-def _add_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, object]) -> None:
+def add_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, object]) -> None:
     for key, value in metadata.items():
         match value:
             case bool():
                 writer.add_bool(key, value)
             case int():
                 writer.add_uint32(key, value)
+            case float():
+                writer.add_float32(key, value)
             case str():
                 writer.add_string(key, value)
             case list():

@@ -8,38 +8,40 @@ the second finds what the first has compiled.
 import functools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from engine.families.llama_config import LlamaConfig
+from engine.families.family import FamilyConfig, Task
 from engine.sampler import Sampler
-from engine.weights.gguf import GgufFile
 from engine.weights.load import compile_loading
+from engine.weights.weights_file import WeightsFile
 from kernels.attention import attention_kernel
 from kernels.gated_matmul import gated_kernel
 from kernels.gemv import compile_tile, matmul_kernel, tile_widths
 from kernels.jit import compile_lock, nothing_is_compiled
 from kernels.kv_cache import KvType
-from kernels.norm import norm_kernel, pack_kernel
+from kernels.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.rotary import rotary_kernel
 
-Task = Callable[[], Any]
 _WORKER = Path(__file__).with_name("compile_worker.py")
 
 
 def compile_kernels(
-    config: LlamaConfig,
-    file: GgufFile,
+    config: FamilyConfig,
+    file: WeightsFile,
     activations: str,
     kv_type: KvType,
     tier: int,
+    own_tasks: Sequence[Task],
     progress: Callable[[float], None],
 ) -> None:
-    """Compile (or take from the cache on disk) all kernels; `progress` gets the share that is done."""
+    """Compile (or take from the cache on disk) all kernels, the family's own too.
+
+    `progress` gets the share that is done.
+    """
     shared = shared_tasks(kv_type.number, tier, config.vocabulary)
-    tasks = [*_type_tasks(matrix_types(file), activations, tier), *shared]
+    tasks = [*own_tasks, *_type_tasks(matrix_types(file), activations, tier), *shared]
     with compile_lock():
         child = _compile_beside(kv_type.number, tier, config.vocabulary) if nothing_is_compiled() else None
         for done, task in enumerate(tasks):
@@ -57,13 +59,14 @@ def shared_tasks(kv_type: int, tier: int, vocabulary: int) -> list[Task]:
         functools.partial(rotary_kernel, kv_type, tier),
         functools.partial(Sampler, vocabulary),  # compiles its kernels when it is made
         norm_kernel,
+        add_norm_kernel,
         pack_kernel,
         gated_kernel,
         matmul_kernel,
     ]
 
 
-def matrix_types(file: GgufFile) -> list[str]:
+def matrix_types(file: WeightsFile) -> list[str]:
     """Names of the executable types among the file's matrices."""
     found = {info.type for info in file.tensors.values() if len(info.shape) > 1}
     return sorted(found & WEIGHT_TYPES.keys())

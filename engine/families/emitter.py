@@ -1,18 +1,21 @@
 """Emits the ops that families are made of; a family's builder then reads like its formulas."""
 
-import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from engine.families.run_state import Capacity, RunState
+from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import Matrix, WeightLoader
 from kernels import attention, gemv, rotary
 from kernels.activation import SILU
 from kernels.activations import Activations, form_of
 from kernels.gated_matmul import GATED, cut_units, gated_kernel, thread_pairs
+from kernels.head_gate import HEAD_GATE, head_gate_kernel, task_columns
 from kernels.jit import address
-from kernels.norm import NORM, PACK, norm_kernel, pack_kernel
+from kernels.norm import ADD_NORM, NORM, PACK, add_norm_kernel, norm_kernel, pack_kernel
 from kernels.program import Program
 from kernels.quant.quads import ROWS
 from kernels.tiles import MATMUL
@@ -33,8 +36,11 @@ class Emitter:
         self._columns = 0
         self._rows = state.inputs.address("rows")
 
-    def norm(self, weight: str, epsilon: float, *, logits_only: bool = False) -> None:
-        """Normalize and pack the residual stream, all rows or those that logits are wanted for."""
+    def norm(self, weight: str, epsilon: float, *, logits_only: bool = False, output: str | None = None) -> None:
+        """Normalize and pack the residual stream, all rows or those that logits are wanted for.
+
+        A buffer `output` gets the normalized rows as plain floats too.
+        """
         columns = self._state.hidden.shape[1]
         if logits_only:
             self._rows = self._state.inputs.address("logit_rows")
@@ -49,7 +55,8 @@ class Emitter:
             weight=self._state.hold(self._weights.vector(weight, columns)),
             epsilon=epsilon,
             scratch=self._buffer("norm_scratch"),
-            output=0,
+            output=0 if output is None else self._buffer(output),
+            output_stride=columns,
         )
 
     def final_norm(self, weight: str, epsilon: float) -> None:
@@ -68,9 +75,56 @@ class Emitter:
             rows=state.inputs.final_count.ctypes.data,
             scratch=self._buffer("norm_scratch"),
             output=state.final.ctypes.data,
+            output_stride=columns,
             packed=state.packed.address,
             forms=0,  # nothing is packed: no matmul reads these rows
         )
+
+    def join_norm(
+        self, buffer: str, weight: str, epsilon: float, output: str, *, first: int, barrier: bool = True
+    ) -> None:
+        """Write the norm of a buffer's rows to the columns from `first` on of another's, as plain floats."""
+        columns, target = self._state.hidden.shape[1], self._state.buffers[output]
+        self.program.emit(
+            NORM,
+            address(norm_kernel()),
+            f"norm {weight}",
+            barrier=barrier,
+            source=self._buffer(buffer),
+            gather=0,
+            weight=self._state.hold(self._weights.vector(weight, columns)),
+            epsilon=epsilon,
+            columns=columns,
+            rows=self._rows,
+            scratch=self._buffer("norm_scratch"),
+            output=target[:, first:].ctypes.data,
+            output_stride=target.shape[1],
+            packed=self._state.packed.address,
+            forms=0,
+        )
+
+    def has(self, weight: str) -> bool:
+        """Tell whether the model has a tensor."""
+        return self._weights.has(weight)
+
+    def add_norm(self, buffer: str, weight: str, epsilon: float) -> None:
+        """Add the norm of a buffer's rows to the residual stream."""
+        columns = self._state.hidden.shape[1]
+        self.program.emit(
+            ADD_NORM,
+            address(add_norm_kernel()),
+            f"norm {weight}",
+            source=self._buffer(buffer),
+            target=self._state.hidden.ctypes.data,
+            weight=self._state.hold(self._weights.vector(weight, columns)),
+            epsilon=epsilon,
+            columns=columns,
+            rows=self._rows,
+        )
+
+    def end_layer(self) -> None:
+        """Note that the residual stream is now what a layer leaves: see Runner.trace."""
+        self.program.layer_ends.append(len(self.program))
 
     def pack(self, buffer: str, columns: int) -> None:
         """Pack a buffer."""
@@ -78,12 +132,55 @@ class Emitter:
             PACK, pack_kernel(), f"pack {buffer}", self._state.packed, columns, source=self._buffer(buffer)
         )
 
+    def gate_heads(
+        self,
+        buffer: str,
+        gate: str,
+        heads: int,
+        head_dim: int,
+        *,
+        between: bool = False,
+        weight: str | None = None,
+        epsilon: float = 0.0,
+    ) -> None:
+        """Pack a buffer's heads times their gates: sigmoid(gate), or silu(gate) with a norm's weight.
+
+        between: each head's gate comes after as many other numbers in the buffer `gate`.
+        """
+        step = 2 * head_dim if between else head_dim
+        self._emit_packing(
+            HEAD_GATE,
+            head_gate_kernel(),
+            f"gate {weight or buffer}",
+            self._state.packed,
+            heads * head_dim,
+            source=self._buffer(buffer),
+            gate=self._buffer(gate) + (head_dim * 4 if between else 0),
+            gate_row_bytes=heads * step * 4,
+            gate_head_bytes=step * 4,
+            head_dim=head_dim,
+            weight=0 if weight is None else self._state.hold(self._weights.vector(weight, head_dim)),
+            epsilon=epsilon,
+            task_columns=task_columns(head_dim),
+        )
+
     def matmul(self, weight: str, output: str | None, outputs: int, *, barrier: bool = True) -> None:
         """Multiply the packed input; the result goes to a buffer, or (None) is added to the residual stream."""
-        target = self._state.hidden if output is None else self._state.buffers[output]
+        target = self._target(output)
         matrix = self._weights.matrix(weight, outputs, self._columns)
         name = f"matmul {weight} {_shape(outputs, matrix)}"
         self._emit_matmul(matrix, name, target, add=output is None, barrier=barrier)
+
+    def matmuls(self, weight: str, outputs: Mapping[str, int]) -> None:
+        """Multiply the packed input by a matrix whose rows are those of several buffers: multiples of 16 of each."""
+        whole, first = self._weights.matrix(weight, sum(outputs.values()), self._columns), 0
+        for output, rows in outputs.items():
+            packed = whole.packed[first // ROWS : (first + rows) // ROWS]
+            first += rows
+            name = f"matmul {weight} {_shape(rows, whole)}"
+            is_last = first == sum(outputs.values())
+            part = Matrix(whole.kind, packed, whole.columns)
+            self._emit_matmul(part, name, self._target(output), add=False, barrier=is_last)
 
     def head(self, weight: str, vocabulary: int) -> None:
         """Multiply the packed rows into logits."""
@@ -91,49 +188,72 @@ class Emitter:
         name = f"head {weight} {_shape(vocabulary, matrix)}"
         self._emit_matmul(matrix, name, self._state.logits, add=False, barrier=True)
 
-    def feed_forward(self, gate: str, up: str, down: str, width: int, activation: int = SILU) -> None:
-        """Add down(act(gate) * up) of the packed input to the residual stream; `width` outputs of gate and up."""
+    def feed_forward(
+        self,
+        gate: str,
+        up: str,
+        down: str,
+        width: int,
+        *,
+        activation: int = SILU,
+        output: str | None = None,
+        barrier: bool = True,
+    ) -> None:
+        """Compute down(act(gate) * up) of the packed input; `width` outputs of gate and up.
+
+        The result goes to a buffer, or (None) is added to the residual stream.
+        """
         gate_matrix, up_matrix = (self._weights.matrix(weight, width, self._columns) for weight in (gate, up))
-        hidden = self._state.hidden
-        down_matrix = self._weights.matrix(down, hidden.shape[1], width)
+        hidden = self._state.hidden.shape[1]
+        down_matrix = self._weights.matrix(down, hidden, width)
         name = f"matmul {gate} {up} {_shape(2 * width, gate_matrix, up_matrix)}"
         self._emit_gated(gate_matrix, up_matrix, down_matrix, name, width, activation)
-        name = f"matmul {down} {_shape(hidden.shape[1], down_matrix)}"
-        self._emit_matmul(down_matrix, name, hidden, add=True, barrier=True)
+        name = f"matmul {down} {_shape(hidden, down_matrix)}"
+        self._emit_matmul(down_matrix, name, self._target(output), add=output is None, barrier=barrier)
 
     def attention(
         self,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        rotary_dim: int,
+        config: TransformerConfig,
         angles: int,
         *,
-        pairing: int = rotary.NEIGHBOURS,
+        pairing: int = rotary.HALVES,
         window: int = 0,
+        biases: Mapping[str, int] = MappingProxyType({}),
+        norms: Sequence[str] = (),
+        gated: bool = False,
     ) -> None:
-        """Rotate, write keys and values, and attend: query, key, value -> attended."""
-        kv_type, state = self._capacity.kv_type, self._state.attention
-        keys, values = self._state.add_cache(kv_type, self._capacity.n_blocks, kv_heads, head_dim)
+        """Rotate, write keys and values, and attend: query, key, value -> attended.
+
+        biases: tensors with the biases of q, k and v, and their lengths; norms: tensors for the heads of q and k;
+        gated: queries stand in query_gate, each head's before its gate.
+        """
+        kv_type, state, head_dim = self._capacity.kv_type, self._state.attention, config.head_dim
+        group = state.group(window)
+        cache = group.add_layer(kv_type)
         shared = {
             "step": self._state.inputs.record.ctypes.data,
+            "group": group.record.ctypes.data,
             "query": self._buffer("query"),
-            "heads": heads,
-            "kv_heads": kv_heads,
+            "heads": config.heads,
+            "kv_heads": config.kv_heads,
             "head_dim": head_dim,
-            "keys": keys,
-            "values": values,
+            "keys": cache.keys.ctypes.data,
+            "values": cache.values.ctypes.data,
             "block_bytes": kv_type.block_bytes(head_dim),
         }
         self.program.emit(
             rotary.ROTARY,
             address(rotary.rotary_kernel(kv_type.number, self._tier)),
             "rotary",
+            gated=self._buffer("query_gate") if gated else 0,
             key=self._buffer("key"),
             value=self._buffer("value"),
-            rotary_dim=rotary_dim,
+            biases=self._joined(biases),
+            norms=self._joined(dict.fromkeys(norms, head_dim)),
+            epsilon=config.epsilon,
+            rotary_dim=config.rope.dimensions,
             pairing=pairing,
-            scale=1 / math.sqrt(head_dim),
+            scale=config.attention_scale,
             angles=angles,
             **shared,
         )
@@ -166,6 +286,7 @@ class Emitter:
     def _emit_gated(self, gate: Matrix, up: Matrix, down: Matrix, name: str, width: int, activation: int) -> None:
         """Emit the op of gate and up, which packs the input of down."""
         state, threads = self._state.feed_forward, self._capacity.threads
+        assert state is not None
         group_bytes = max(_group_bytes(gate), _group_bytes(up))
         task_bytes = gemv.large_task_bytes(2 * len(gate.packed) * group_bytes, threads)
         unit, part = cut_units(down.kind.granule // ROWS, group_bytes, task_bytes)
@@ -214,6 +335,16 @@ class Emitter:
             forms=0,
             **fields,
         )
+
+    def _target(self, output: str | None) -> np.ndarray:
+        return self._state.hidden if output is None else self._state.buffers[output]
+
+    def _joined(self, lengths: Mapping[str, int]) -> int:
+        """The address of vectors of these lengths, one after the other; 0 where there are none."""
+        if not lengths:
+            return 0
+        vectors = [self._weights.vector(name, length) for name, length in lengths.items()]
+        return self._state.hold(np.concatenate(vectors))
 
     def _buffer(self, name: str) -> int:
         return int(self._state.buffers[name].ctypes.data)

@@ -7,14 +7,15 @@ import numpy as np
 
 from engine.errors import OctavoError, UnsupportedModelError
 from engine.families.compile import compile_kernels
-from engine.families.llama import build_llama
-from engine.families.llama_config import LlamaConfig, read_llama_config
+from engine.families.family import FamilyConfig
+from engine.families.memory_plan import MemoryNeeds, MemoryPlan, plan_memory
+from engine.families.registry import family_of
 from engine.families.run_state import Capacity
 from engine.machine import available_memory
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
-from engine.weights.gguf import GgufFile
 from engine.weights.load import WeightLoader
+from engine.weights.weights_file import WeightsFile
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
 from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
 
@@ -35,6 +36,7 @@ class RunnerOptions:
     isa: str | None = None
     activations: str = "int8"
     kv_type: str = "f16"  # of attention keys and values
+    kv_memory: int | None = None  # bytes for them and for recurrent states; None: half of what is free
     max_rows: int = MAX_ROWS
     max_logit_rows: int | None = None  # None: one a lane, and no fewer than LOGIT_ROWS
 
@@ -48,50 +50,46 @@ class LoadedRunner:
     bytes_per_token: int  # weights that one decode step reads
 
 
-def load_runner(file: GgufFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
+def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
     """Build the runner of a model file, with all that it will run compiled and warm."""
+    family = family_of(file)
     isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
-    check_family(file)
-    config = read_llama_config(file)
+    config = family.read_config(file)
     context = choose_context(config, options.context_length)
-    n_blocks = _blocks(config, context, options.lanes, kv_type)
+    memory = _plan_memory(config, context, options, kv_type)
     capacity = Capacity(
         max_rows=options.max_rows,
         max_logit_rows=options.max_logit_rows or max(options.lanes, LOGIT_ROWS),
-        n_blocks=n_blocks,
-        context_length=min(context, n_blocks * BLOCK_TOKENS),
+        n_blocks=memory.n_blocks,
+        context_length=_affordable_context(config, context, memory),
         threads=threads,
         kv_type=kv_type,
+        state_slots=memory.state_slots,
     )
     tier = TIER_NUMBERS[isa]
-    compile_kernels(config, file, options.activations, kv_type, tier, lambda done: progress("Compiling kernels", done))
+    own_tasks = family.kernel_tasks(config, options.activations, tier)
+    compile_kernels(
+        config,
+        file,
+        options.activations,
+        kv_type,
+        tier,
+        own_tasks,
+        lambda done: progress("Compiling kernels", done),
+    )
     loading = WeightLoader(
         file, activations=options.activations, progress=lambda done: progress("Loading weights", done)
     )
     with loading as weights:
-        program, state, embed = build_llama(config, weights, capacity, tier)
+        built = family.build(config, weights, capacity, tier)
         bytes_per_token = weights.finish()
-    runner = Runner(
-        program=program,
-        state=state,
-        embed=embed,
-        capacity=capacity,
-        vocab_size=config.vocabulary,
-    )
+    runner = Runner(built, capacity, config.vocabulary)
     try:
         _warm_up(runner)
     except OctavoError:
         runner.close()
         raise
     return LoadedRunner(runner=runner, isa=isa, bytes_per_token=bytes_per_token)
-
-
-def check_family(file: GgufFile) -> None:
-    """Raise UnsupportedModelError for an architecture that has no builder."""
-    if file.architecture != "llama":
-        raise UnsupportedModelError(
-            f"{file.path} is of the architecture {file.architecture!r}; this version runs: llama."
-        )
 
 
 def choose_isa(asked: str | None) -> str:
@@ -122,7 +120,7 @@ def choose_threads(asked: int | None) -> int:
     return asked or usable_cores()
 
 
-def choose_context(config: LlamaConfig, asked: int | None) -> int:
+def choose_context(config: FamilyConfig, asked: int | None) -> int:
     """Return the context in tokens: the one asked for, within what the model was made for."""
     if asked is None:
         return config.context_length
@@ -133,18 +131,26 @@ def choose_context(config: LlamaConfig, asked: int | None) -> int:
     return asked
 
 
-def _blocks(config: LlamaConfig, context: int, lanes: int, kv_type: KvType) -> int:
-    """Blocks for every lane's whole context, bounded by half of the memory that is free now."""
-    per_sequence = -(-context // BLOCK_TOKENS)
-    block_bytes = 2 * config.layers * config.kv_heads * kv_type.block_bytes(config.head_dim)
-    affordable = int(available_memory() // 2 // block_bytes)
-    if affordable < 1:
-        raise OctavoError("There is too little free memory for any context; free some, or choose a smaller model.")
-    return min(per_sequence * lanes, affordable)
+def _plan_memory(config: FamilyConfig, context: int, options: RunnerOptions, kv_type: KvType) -> MemoryPlan:
+    needs = MemoryNeeds(
+        config=config, kv_type=kv_type, context=context, lanes=options.lanes, max_rows=options.max_rows
+    )
+    free = available_memory()
+    if options.kv_memory is None:
+        return plan_memory(needs, free // 2, fixed=False)
+    if options.kv_memory > free:
+        raise OctavoError(f"--kv-memory asks for {options.kv_memory} bytes, and {free} are free; ask for less.")
+    return plan_memory(needs, options.kv_memory, fixed=True)
+
+
+def _affordable_context(config: FamilyConfig, context: int, memory: MemoryPlan) -> int:
+    """The context that the blocks of layers which see all positions hold."""
+    blocks = [n_blocks for layers, n_blocks in zip(config.kv_layers, memory.n_blocks, strict=True) if not layers.window]
+    return min([context, *(n_blocks * BLOCK_TOKENS for n_blocks in blocks)])
 
 
 def _warm_up(runner: Runner) -> None:
     """Run once, so that no user waits for the last bits of compiling and page faults."""
-    logits = runner.run([SequenceRows([0], 0, ([0],), True)])[0]
+    logits = runner.run([SequenceRows([0], 0, ([0],) * len(runner.groups), True)])[0]
     if not np.isfinite(logits).all():
         raise UnsupportedModelError("The model gives logits that are not numbers; its file is damaged.")

@@ -1,13 +1,16 @@
 """The scratch of a forward pass: all arrays that ops read and write, allocated once at load."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.families.kv_group import KvGroupState
+from engine.families.recurrent_state import RecurrentState
 from kernels.activations import Activations
-from kernels.attention import PART, scratch_floats
-from kernels.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.attention import scratch_floats
+from kernels.attention_parts import PartPlan, partial_floats
 from kernels.gated_matmul import MAX_UNIT_GROUPS, rows_at_once
 from kernels.kv_cache import F16, STEP, KvType
 from kernels.memory import zeroed
@@ -19,10 +22,11 @@ class Capacity:
 
     max_rows: int
     max_logit_rows: int
-    n_blocks: int
+    n_blocks: tuple[int, ...]  # of each group of attention layers
     context_length: int  # tokens of the longest sequence
     threads: int
     kv_type: KvType = F16
+    state_slots: int = 0  # of recurrent state
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,11 +35,9 @@ class StepInputs:
 
     record: np.ndarray
     positions: NDArray[np.int64]
-    tables: NDArray[np.uint64]
     logit_index: NDArray[np.int64]
     final_index: NDArray[np.int64]  # rows whose final hidden state is wanted, `final_count` of them
     final_count: NDArray[np.int64]  # [1]
-    attention_parts: np.ndarray  # PART
 
     @classmethod
     def allocate(cls, capacity: Capacity) -> "StepInputs":
@@ -43,13 +45,11 @@ class StepInputs:
         inputs = cls(
             record=np.zeros(1, STEP),
             positions=np.zeros(capacity.max_rows, np.int64),
-            tables=np.zeros(capacity.max_rows, np.uint64),
             logit_index=np.zeros(capacity.max_logit_rows, np.int64),
             final_index=np.zeros(capacity.max_rows, np.int64),
             final_count=np.zeros(1, np.int64),
-            attention_parts=np.zeros(max_parts(capacity.max_rows, capacity.threads), PART),
         )
-        for name in ("positions", "tables", "logit_index", "attention_parts"):
+        for name in ("positions", "logit_index"):
             inputs.record[name] = getattr(inputs, name).ctypes.data
         return inputs
 
@@ -62,26 +62,36 @@ class StepInputs:
 
 @dataclass(slots=True, kw_only=True)
 class AttentionState:
-    """How attention cuts a step, and the memory that its threads work in; one for all layers."""
+    """The memory that attention works in, one for all layers, and the groups that share block tables."""
 
-    plan: PartPlan
+    groups: tuple[KvGroupState, ...]
     scratch: NDArray[np.float32]  # [threads, floats]
     partials: NDArray[np.float32]
     counters: NDArray[np.int64]
 
     @classmethod
-    def allocate(cls, capacity: Capacity, group: int, kv_heads: int, head_dim: int) -> "AttentionState":
-        """Make room for one shape of heads."""
-        partial = partial_floats(group, kv_heads, head_dim, capacity.context_length, capacity.max_rows)
+    def allocate(
+        cls, capacity: Capacity, heads: int, kv_heads: int, head_dim: int, windows: Sequence[int] = (0,)
+    ) -> "AttentionState":
+        """Make room for one shape of heads; windows: of the groups, in the order of their tables."""
+        group, rows = heads // kv_heads, capacity.max_rows
+        partial = partial_floats(group, kv_heads, head_dim, capacity.context_length, rows)
         plan = PartPlan(
             group=group, kv_heads=kv_heads, head_dim=head_dim, threads=capacity.threads, partial_floats=partial
         )
         return cls(
-            plan=plan,
+            groups=tuple(
+                KvGroupState.allocate(replace(plan, window=window), n_blocks, rows)
+                for window, n_blocks in zip(windows, capacity.n_blocks, strict=True)
+            ),
             scratch=zeroed((capacity.threads, scratch_floats(group, head_dim)), np.float32),
             partials=zeroed((partial,), np.float32),
             counters=np.zeros(capacity.max_rows * kv_heads, np.int64),
         )
+
+    def group(self, window: int) -> KvGroupState:
+        """The group of a window."""
+        return next(group for group in self.groups if group.window == window)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +117,7 @@ class FeedForwardState:
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """Activations of one step, and the keys and values of all sequences."""
+    """Activations of one step, and what is kept of all sequences. A family allocates the parts that its layers use."""
 
     hidden: NDArray[np.float32]  # [max_rows, hidden], the residual stream
     final: NDArray[np.float32]  # [max_rows, hidden], normalized; the rows that final_index wants
@@ -115,17 +125,10 @@ class RunState:
     packed: Activations
     inputs: StepInputs
     attention: AttentionState
-    feed_forward: FeedForwardState
+    feed_forward: FeedForwardState | None = None  # of dense layers
+    recurrent: RecurrentState | None = None  # of Gated DeltaNet layers
     buffers: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # [max_rows, width] each
-    caches: list[tuple[NDArray[np.uint8], NDArray[np.uint8]]] = field(default_factory=list)  # keys, values a layer
     keep: list[object] = field(default_factory=list)  # what addresses in the program point to
-
-    def add_cache(self, kv_type: KvType, n_blocks: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
-        """Allocate one layer's blocks of keys and values; returns their addresses."""
-        shape = (n_blocks, kv_heads, kv_type.block_bytes(head_dim))
-        keys, values = zeroed(shape, np.uint8), zeroed(shape, np.uint8)
-        self.caches.append((keys, values))
-        return keys.ctypes.data, values.ctypes.data
 
     def hold(self, array: np.ndarray) -> int:
         """Keep an array alive as long as the program, and return its address."""

@@ -12,7 +12,8 @@ from engine.errors import UnsupportedModelError
 
 _SUFFIXES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+DIGITS = r"\p{N}"
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = _SUFFIXES + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
 _QWEN2 = _SUFFIXES + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
 _QWEN35 = _SUFFIXES + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _SPACES
@@ -60,9 +61,9 @@ class PreTokenizer:
 
 
 _BY_NAMES: dict[str, PreTokenizer] = {
-    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
-    "gpt-2 phi-2 mpt olmo exaone4 trillion gigachat modern-bert": PreTokenizer((_GPT2,)),
-    "smollm starcoder refact command-r codeshell exaone minerva-7b": PreTokenizer((r"\p{N}", _GPT2)),
+    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
+    "gpt-2 phi-2 mpt olmo exaone4 trillion gigachat modern-bert": PreTokenizer((GPT2,)),
+    "smollm starcoder refact command-r codeshell exaone minerva-7b": PreTokenizer((DIGITS, GPT2)),
     "qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan": PreTokenizer((_QWEN2,)),
     "qwen35": PreTokenizer((_QWEN35,)),
     "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2": PreTokenizer((_LLAMA3,), True, True),

@@ -7,20 +7,17 @@ tensors; then the tensors' bytes, from the next multiple of `general.alignment` 
 import math
 import mmap
 import os
-import stat
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.gguf_tensors import MIN_TENSOR_BYTES, TensorInfo, read_tensors
 from engine.weights.gguf_values import MetadataValue, ValueReader
+from engine.weights.mapped_bytes import MappedBytes
 from engine.weights.metadata import Metadata
-from engine.weights.split import missing_part
 
 __all__ = ["GgufFile", "MetadataValue", "TensorInfo"]
 
@@ -35,32 +32,35 @@ MIN_PAIR_BYTES = 13  # length of the key, type, and a value of one byte
 class GgufFile:
     """One open model file. Views from `raw` keep the mapping alive; `close` lets go of it once they are gone."""
 
-    def __init__(self, path: Path, mapping: mmap.mmap) -> None:
+    def __init__(self, mapped: MappedBytes) -> None:
         """Read the header of an already mapped file; use `open` instead."""
+        path, mapping = mapped.path, mapped.buffer
         self.path = path
-        self._mapping = mapping
+        self._mapped = mapped
         self.version = _read_version(mapping, path)
         reader = ValueReader(mapping, path, position=len(MAGIC) + 4)
         tensor_count = reader.count(MIN_TENSOR_BYTES, "tensors")
         self.metadata = _read_metadata(reader, path)
-        _refuse_split(self.metadata, path)
         alignment = _alignment(self.metadata, path)
         self.tensors = read_tensors(reader, tensor_count, alignment, len(mapping), path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "GgufFile":
         """Raises ModelNotFoundError, ModelFileError or UnsupportedModelError, whatever the file holds."""
-        path = Path(path)
-        mapping = _map(path)
+        mapped = MappedBytes(Path(path), ".gguf")
         try:
-            return cls(path, mapping)
+            return cls(mapped)
         except BaseException:
-            mapping.close()
+            mapped.close()
             raise
 
     @property
     def architecture(self) -> str:
         return Metadata(self.metadata, self.path).text("general.architecture")
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._mapped)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The tensor's bytes as they lie in the file: uint8 [rows, row_bytes], a read-only view of the mapping.
@@ -69,54 +69,30 @@ class GgufFile:
         """
         tensor = self.tensors[name]
         rows = math.prod(tensor.shape[:-1])
-        view = np.frombuffer(self._mapping, dtype=np.uint8, count=tensor.nbytes, offset=tensor.offset)
-        return view.reshape(rows, tensor.nbytes // rows)
+        return self._mapped.view(tensor.offset, tensor.nbytes).reshape(rows, tensor.nbytes // rows)
+
+    def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
+        """Some rows of what `raw` gives: uint8 [count, row_bytes]."""
+        return self.raw(name)[first : first + count]
 
     def release(self, name: str, first_row: int, rows: int) -> None:
         """Give the memory of the pages of some rows back; reading them again is slower, but still right."""
-        if not hasattr(mmap, "MADV_DONTNEED"):
-            return
         tensor = self.tensors[name]
         row_bytes = tensor.nbytes // math.prod(tensor.shape[:-1])
-        first = tensor.offset + first_row * row_bytes
-        start = first // mmap.PAGESIZE * mmap.PAGESIZE
-        self._mapping.madvise(mmap.MADV_DONTNEED, start, first + rows * row_bytes - start)
+        self._mapped.release(tensor.offset + first_row * row_bytes, rows * row_bytes)
 
     def check_size(self) -> None:
         """Raise ModelFileError if the file was cut since it was opened: a page that is gone would end the process."""
-        if self._mapping.size() < len(self._mapping):
-            raise ModelFileError(f"{self.path} was cut short while it was in use; fetch it again and restart.")
+        self._mapped.check_size()
 
     def close(self) -> None:
-        # A mapping with views cannot be closed; the last view to go unmaps it.
-        with suppress(BufferError):
-            self._mapping.close()
+        self._mapped.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self.close()
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise ModelFileError(f"{path} is a folder, not a GGUF file; give the path of the .gguf file in it.")
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"{path} is not a regular file; give the path of a .gguf file.")
-        if status.st_size == 0:
-            raise ModelFileError(f"{path} is empty; fetch the file again.")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise ModelNotFoundError(f"There is no file {path}; check the path.") from error
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path, or a file emptied meanwhile
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelFileError(f"{path} cannot be read: {reason}; check the path and its permissions.") from error
 
 
 def _read_version(mapping: mmap.mmap, path: Path) -> int:
@@ -155,13 +131,3 @@ def _alignment(metadata: dict[str, MetadataValue], path: Path) -> int:
             f" from {MIN_ALIGNMENT} to {MAX_ALIGNMENT}."
         )
     return alignment
-
-
-def _refuse_split(metadata: dict[str, MetadataValue], path: Path) -> None:
-    parts = Metadata(metadata, path).integer("split.count", 1)
-    if parts > 1:
-        missing = missing_part(path)
-        raise UnsupportedModelError(
-            f"{path} is one of {parts} parts of a split model{f', of which {missing} is missing' if missing else ''};"
-            " merge all parts into one file with llama-gguf-split."
-        )

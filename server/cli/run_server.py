@@ -17,6 +17,7 @@ from server.cli.exposure import check_exposure
 from server.cli.load_progress import shown
 from server.lifecycle import HttpServer, bind
 from server.logs import configure_logging
+from server.memory_size import bytes_of
 from server.security import read_key_file
 from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
@@ -34,7 +35,7 @@ def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidt
     with bind(settings.host, settings.port) as listener:
         if warning is not None:
             console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-        serving = Serving(shown(load or _engine_load(settings), console), options)
+        serving = Serving(shown(load or engine_load(settings), console), options)
         server = HttpServer(create_app(serving), serving)
         run = Run(settings, server, serving, listener, console, bandwidth or _engine_bandwidth)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -134,17 +135,25 @@ def _api_keys(settings: Settings) -> tuple[str, ...]:
     return (*given, *(read_key_file(settings.api_key_file) if settings.api_key_file else ()))
 
 
-def _engine_load(settings: Settings) -> Load:
+def engine_load(settings: Settings) -> Load:
+    """How the real engine is loaded."""
+
     def load(progress: Progress) -> ServedModel:
         # Imported late: the compiler behind it is heavy, and /health answers meanwhile.
+        from engine.machine import available_memory
         from engine.model import LoadOptions, load_model
 
+        size = settings.kv_memory
         options = LoadOptions(
             lanes=settings.lanes,
             context_length=settings.ctx,
             threads=settings.threads,
             isa=settings.isa,
             kv_type=settings.kv_type,
+            quantize=settings.quantize,
+            kv_memory=None if size is None else bytes_of(size, available_memory()),
+            itl_target_ms=settings.itl_target_ms,
+            cache_dir=settings.cache_dir,
             aliases=settings.alias,
             max_waiting=settings.max_queue,
         )

@@ -20,6 +20,20 @@ def serve(
     kv_type: Annotated[
         str | None, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0 [f16].")
     ] = None,
+    kv_memory: Annotated[
+        str | None,
+        typer.Option(help="Memory for keys and values, as 4GiB, or a share of what is free, as 30% [half of it]."),
+    ] = None,
+    itl_target_ms: Annotated[
+        float | None,
+        typer.Option(help="Milliseconds between tokens that long prompts must leave the others [as measured]."),
+    ] = None,
+    cache_dir: Annotated[
+        str | None, typer.Option(help="Folder in which the prefix cache survives a restart [it does not].")
+    ] = None,
+    quantize: Annotated[
+        str | None, typer.Option(help="Bring matrices of floats to this type: q8_0, q4_k, ... [as they are].")
+    ] = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; repeatable.")] = None,
     any_model: Annotated[bool | None, typer.Option("--any-model", help="Answer to any model name.")] = None,
     strict_params: Annotated[

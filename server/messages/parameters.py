@@ -17,6 +17,7 @@ PROMPT = [
 ]
 GENERATION = [
     *honoured("max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k", "min_p", "seed"),
+    *honoured("priority", "cache_salt", "cache_prompt"),
     *ignored("metadata", "service_tier", "inference_geo"),
     refused("container"),
     refused("thread"),  # ignored, it would leave the model without the conversation so far

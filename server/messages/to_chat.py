@@ -49,7 +49,7 @@ def messages_form(body: MessagesBody) -> ChatForm:
         seed=body.seed,
         stop=body.stop_sequences or None,
     )
-    return ChatForm({**prompt.body, **sampling, "max_completion_tokens": body.max_tokens}, prompt.names)
+    return ChatForm({**prompt.body, **sampling, **body.said, "max_completion_tokens": body.max_tokens}, prompt.names)
 
 
 def prompt_form(body: PromptBody) -> ChatForm:

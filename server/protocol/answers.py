@@ -51,6 +51,15 @@ class Usage(Answer):
     completion_tokens_details: CompletionTokens
 
 
+class CacheFigures(Answer):
+    """What the prefix cache gave for the (first) prompt, and why not more; with `cache_report`."""
+
+    cached_tokens: int
+    matched_tokens: int  # leading tokens that an earlier prompt shares
+    miss: Literal["whole", "cold", "differs", "evicted", "off"]
+    message: int | None  # index of the message that holds the first token that differs
+
+
 class Timings(Answer):
     """Milliseconds and rates under llama-server's names, and how they compare with the machine's memory."""
 
@@ -65,6 +74,7 @@ class Timings(Answer):
     lanes: float  # sequences that shared each pass over the weights
     bytes_per_step: int = 0  # of weights
     bandwidth_percent: float = 0.0
+    cache: CacheFigures | None = None
 
 
 class CalledFunction(Answer):

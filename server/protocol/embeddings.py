@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from server.protocol.answers import Answer
 from server.protocol.common import MAX_INT32, WHOLE, ProtocolModel
 from server.protocol.completions import TokenIds, by_path, check_prompt_type, prompt_kind
+from server.protocol.standing import CacheSalt, Priority
 
 MAX_TEXTS = 2048  # OpenAI's own limit
 
@@ -26,6 +27,8 @@ class EmbeddingsBody(ProtocolModel):
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE] | None = None
     add_special_tokens: bool = True
+    priority: Priority = 0
+    cache_salt: CacheSalt | None = None
 
     @property
     def texts(self) -> list[tuple[str, str | list[int]]]:

@@ -33,13 +33,14 @@ from server.protocol.output import (
     Schema,
     StructuredOutputs,
 )
+from server.protocol.standing import Standing
 
 
 class StreamOptions(ProtocolModel):
     include_usage: bool = False
 
 
-class GenerationBody(ProtocolModel):
+class GenerationBody(Standing):
     """What chat completions and text completions share."""
 
     model: str
@@ -84,6 +85,7 @@ class GenerationBody(ProtocolModel):
     skip_special_tokens: bool = True
     # what is told beside it
     return_token_ids: bool = False
+    cache_report: bool = False  # what the prefix cache gave, and why not more, in the timings
 
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> Self:

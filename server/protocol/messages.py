@@ -16,6 +16,7 @@ from server.protocol.common import (
     TemplateArguments,
     TopP,
 )
+from server.protocol.standing import Standing
 from server.protocol.tools import MAX_TOOLS, FunctionName
 
 FOREIGN_BLOCKS = frozenset(
@@ -192,7 +193,7 @@ class PromptBody(ProtocolModel):
         return isinstance(self.thinking, ThinkingOn | ThinkingAdaptive) and self.thinking.display == "omitted"
 
 
-class MessagesBody(PromptBody):
+class MessagesBody(PromptBody, Standing):
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] = Field(default_factory=list)
     stream: bool = False

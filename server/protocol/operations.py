@@ -25,6 +25,8 @@ class Slot(BaseModel):
     prompt_tokens: int = 0
     computed_tokens: int = 0
     generated_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, taken from the prefix cache
+    preemptions: int = 0  # how often it gave its memory to others
 
 
 class GenerationDefaults(BaseModel):

@@ -18,6 +18,7 @@ from server.protocol.common import (
     TopP,
 )
 from server.protocol.output import SchemaName
+from server.protocol.standing import Standing
 from server.protocol.tools import MAX_TOOLS, FunctionName
 
 MEDIA_PARTS = frozenset(
@@ -242,7 +243,7 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ResponsesBody(InputBody):
+class ResponsesBody(InputBody, Standing):
     model: str
     input: Annotated[Items, Field(min_length=1)]
     max_output_tokens: MaxTokens | None = None

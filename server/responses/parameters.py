@@ -17,6 +17,7 @@ GENERATION = [
     *honoured("max_output_tokens", "temperature", "top_p", "top_logprobs", "include", "store", "metadata", "stream"),
     # The last event always tells of the usage.
     *honoured("seed", "top_k", "min_p", "stream_options", "stream_options.include_usage"),
+    *honoured("priority", "cache_salt", "cache_prompt"),
     # Only the tools that a server runs by itself are counted by it, and here are none.
     *ignored("max_tool_calls", "stream_options.include_obfuscation", "service_tier", "user", "safety_identifier"),
     *ignored("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "moderation", "access_programs"),

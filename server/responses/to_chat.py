@@ -40,7 +40,7 @@ def response_form(body: ResponsesBody, earlier: Sequence[AnyItem]) -> ChatForm:
         max_completion_tokens=body.max_output_tokens,
     )
     logprobs = {"logprobs": True, "top_logprobs": body.top_logprobs} if body.wants_logprobs else {}
-    return ChatForm({**prompt.body, **sampling, **logprobs}, prompt.names)
+    return ChatForm({**prompt.body, **sampling, **logprobs, **body.said}, prompt.names)
 
 
 def input_form(body: InputBody, model: str, earlier: Sequence[AnyItem]) -> ChatForm:

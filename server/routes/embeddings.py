@@ -32,8 +32,15 @@ async def create_embeddings(http: Request) -> Response:
         choices=len(texts),
         prompt_tokens=sum(map(len, texts)),
     )
-    work = EmbeddingWork(model.service.embed(log.id, texts), log)
     caller = http.scope.get("octavo.caller", "")
+    embeddings = model.service.embed(
+        log.id,
+        texts,
+        priority=parsed.body.priority,
+        caller=bytes.fromhex(caller),
+        cache_salt=parsed.body.cache_salt or "",
+    )
+    work = EmbeddingWork(embeddings, log)
     entry = OpenRequest(id=log.id, request_id=log.request_id, caller=caller, cancel=work.cancel)
     serving.open_requests.add(entry)
     headers = ignored_header(parsed.ignored)

@@ -1,7 +1,7 @@
 """The way that all text-generating routes share: check, plan, admit, then stream or collect."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -50,7 +50,7 @@ async def generate(http: HttpRequest, api: Api[B]) -> Response:
     if not parsed.body.stream:
         work = _collect(exchange, identity(model, plan.id), shape, speed)
         return await whole_reply(http, exchange, work, headers)
-    writer = ChunkWriter(identity(model, plan.id), shape, speed, plan.n, include_usage=parsed.body.include_usage)
+    writer = ChunkWriter(identity(model, plan.id), shape, speed, plan, include_usage=parsed.body.include_usage)
     return StreamedReply(exchange, _frames(exchange, writer), options, headers)
 
 
@@ -66,8 +66,9 @@ def admit(http: HttpRequest, model: ServedModel, plan: Plan, ignored: list[str])
         choices=len(plan.requests),
         prompt_tokens=sum(map(len, plan.prompts)),
     )
-    exchange = Exchange(plan, model.service.submit(*plan.requests), log)
     caller = http.scope.get("octavo.caller", "")
+    requests = [replace(request, caller=bytes.fromhex(caller)) for request in plan.requests]
+    exchange = Exchange(plan, model.service.submit(*requests), log)
     entry = OpenRequest(id=plan.id, request_id=log.request_id, caller=caller, cancel=exchange.cancel)
     serving.open_requests.add(entry)
     exchange.on_close.append(lambda: serving.open_requests.remove(entry))
@@ -83,7 +84,7 @@ async def _collect(exchange: Exchange, answer: Identity, shape: Shape, speed: Sp
         if update.finish is not None:
             finishes[update.choice] = update.finish
     ordered = [finishes[choice] for choice in sorted(finishes)]
-    return whole_answer(answer, shape, ordered, exchange.plan.n, speed)
+    return whole_answer(answer, shape, ordered, exchange.plan, speed)
 
 
 async def _frames(exchange: Exchange, writer: ChunkWriter) -> AsyncIterator[bytes]:

@@ -1,8 +1,11 @@
 """GET /slots: what each lane of the batch is doing."""
 
+from typing import Literal
+
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from engine.status import LaneStatus
 from server.protocol.operations import Slot
 from server.serving import Serving
 
@@ -20,13 +23,21 @@ async def read_slots(request: Request) -> list[Slot]:
             id=index,
             is_processing=True,
             n_ctx=model.context_length,
-            state="decode" if lane.generated_tokens else "prefill",
+            state=_state(lane),
             id_task=lane.id,
             prompt_tokens=lane.prompt_tokens,
             computed_tokens=lane.computed_tokens,
             generated_tokens=lane.generated_tokens,
+            cached_tokens=lane.cached_tokens,
+            preemptions=lane.preemptions,
         )
         for index, lane in enumerate(status.running)
     ]
     idle = range(len(busy), status.lanes)
     return busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
+
+
+def _state(lane: LaneStatus) -> Literal["prefill", "decode"]:
+    """The kind of its rows in a step. What gave its memory to others is prefilled again, with what it had generated."""
+    behind = lane.prompt_tokens + lane.generated_tokens - lane.computed_tokens
+    return "decode" if lane.generated_tokens and behind <= 1 else "prefill"

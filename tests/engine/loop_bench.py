@@ -1,16 +1,18 @@
 """A loop with a scripted runner, driven step by step without its thread, and all that it published."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError, OctavoError
 from engine.event_stream import EventStream
 from engine.loop import Delivery, EngineLoop, Job
+from engine.memory.memory import Memory
 from engine.outputs import RequestOutput
 from engine.request import Event, FinishEvent, Request, TextEvent, Timings, Token
 from engine.sampler import Sampler
-from engine.scheduler import Scheduler
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.status import StepReport
 from engine.token_chooser import TokenChooser
@@ -40,13 +42,17 @@ class Heard:
 class Bench:
     """A loop with a scripted runner, and all that it published."""
 
-    def __init__(self, runner: ScriptedRunner | None = None, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        runner: ScriptedRunner | None = None,
+        config: EngineConfig | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        config = config or EngineConfig()
         self.runner = runner or ScriptedRunner()
-        self.pool = BlockPool(self.runner.groups[0].n_blocks, self.runner.block_tokens)
-        self.scheduler = Scheduler(
-            config or EngineConfig(), self.pool, self.runner.max_rows, self.runner.max_logit_rows
-        )
-        self.loop = EngineLoop(self.runner, self.scheduler, Sampler(VOCAB_SIZE), self._publish)
+        self.memory = Memory(self.runner, config.lanes)
+        self.scheduler = Scheduler(config, self.memory, self.runner)
+        self.loop = EngineLoop(self.runner, self.scheduler, Sampler(VOCAB_SIZE), self._publish, clock)
         self.heard: dict[EventStream, Heard] = {}
         self.publications = 0
         self.reports: list[StepReport] = []
@@ -68,7 +74,7 @@ class Bench:
     def finish(self) -> None:
         while self.scheduler.has_work or not self.loop._inbox.empty():
             self.step()
-        assert self.pool.free_blocks == self.pool.n_blocks
+        assert self.memory.free_blocks == self.memory.blocks
         assert not self.scheduler.running and not self.loop._jobs
 
     def _publish(self, batch: list[Delivery], report: StepReport | None) -> None:
@@ -100,5 +106,6 @@ NO_TIMINGS = Timings(queue_seconds=0, prefill_seconds=0, decode_seconds=0)
 
 
 def essence(items: list[Event | OctavoError]) -> list[object]:
-    """Everything of a request's events but the times."""
-    return [replace(item, timings=NO_TIMINGS) if isinstance(item, FinishEvent) else item for item in items]
+    """Everything of a request's events but the times, and what it found cached and had to compute again."""
+    same = {"timings": NO_TIMINGS, "cached_tokens": 0, "cache": None, "preemptions": 0}
+    return [replace(item, **same) if isinstance(item, FinishEvent) else item for item in items]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.families.loaded import RunnerOptions, load_runner
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
-from engine.weights.gguf import GgufFile
+from engine.weights.open_weights import open_weights
 
 Float32 = NDArray[np.float32]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -37,7 +37,7 @@ def loaded(
         max_rows=rows,
         max_logit_rows=rows,
     )
-    with GgufFile.open(path) as file:
+    with open_weights(path) as file:
         runner = load_runner(file, options, lambda stage, done: None).runner
         try:
             yield runner
@@ -50,9 +50,13 @@ def blocks_for(tokens: int) -> int:
 
 
 def feed(runner: Runner, tokens: Sequence[int], table: Sequence[int], chunk: int, start: int = 0) -> Float32:
-    """Feed a sequence alone, `chunk` tokens a step; returns the logits of every token, [tokens, vocabulary]."""
+    """Feed a sequence alone, `chunk` tokens a step; returns the logits of every token, [tokens, vocabulary].
+
+    Each group of layers has its blocks at the same places.
+    """
+    tables = (table,) * len(runner.groups)
     parts = [
-        runner.run([SequenceRows(tokens[at : at + chunk], start + at, (table,), True, every_row=True)]).copy()
+        runner.run([SequenceRows(tokens[at : at + chunk], start + at, tables, True, every_row=True)]).copy()
         for at in range(0, len(tokens), chunk)
     ]
     return np.concatenate(parts)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.request import Request, SamplingParams
-from engine.runner_protocol import NO_BLOCK, KvGroup, SequenceRows
+from engine.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, KvGroup, SequenceRows
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32
@@ -48,6 +48,7 @@ class ScriptedRunner:
         self.final = np.zeros((0, HIDDEN), np.float32)
         self._caches = [np.full((n_blocks, block_tokens), -1) for _ in windows]
         self._states = np.full((state_slots, context_length), -1)
+        self._kept: dict[int, range] = {}  # by slot: positions of the rows of its last step, if it kept its states
 
     def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
         assert batch and not self.closed
@@ -65,7 +66,14 @@ class ScriptedRunner:
     def close(self) -> None:
         self.closed = True
 
+    def rewind(self, slot: int, rows: int) -> None:
+        if self.state_slots:
+            assert rows <= len(self._kept[slot])
+            self._kept[slot] = self._kept[slot][:rows]
+            self._states[slot, self._kept[slot].stop :] = -1
+
     def copy_state(self, source: int, target: int) -> None:
+        self._kept.pop(target, None)
         self._states[target] = self._states[source]
 
     def read_block(self, group: int, block: int) -> bytes:
@@ -92,6 +100,10 @@ class ScriptedRunner:
                 state[:] = -1
             state[rows.position : rows.position + len(rows.tokens)] = rows.tokens
             state[rows.position + len(rows.tokens) :] = -1
+            self._kept.pop(rows.state_slot, None)
+            if rows.keep_states:
+                assert len(rows.tokens) <= MAX_KEPT_ROWS
+                self._kept[rows.state_slot] = range(rows.position, rows.position + len(rows.tokens))
 
     def _known(self, rows: SequenceRows) -> list[tuple[int, ...]]:
         """The tokens up to each row that logits are wanted of."""
@@ -111,9 +123,7 @@ class ScriptedRunner:
         return longest
 
 
-def _seen(
-    cache: NDArray[np.int64], table: Sequence[int], window: int, first_row: int, length: int
-) -> tuple[int, ...]:
+def _seen(cache: NDArray[np.int64], table: Sequence[int], window: int, first_row: int, length: int) -> tuple[int, ...]:
     """The tokens that rows from `first_row` up to `length` see of a group's blocks, the last rows' window at least."""
     block_tokens = cache.shape[1]
     begin = max(0, first_row + 1 - window) if window else 0

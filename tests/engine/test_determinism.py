@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
+from engine.runner_protocol import NO_BLOCK, SequenceRows
 from kernels.cpu import supported_tiers
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded, random_tokens, same_bits
+from tests.tiny_families import write_tiny_family
 from tests.tiny_models import write_tiny_llama
 
 Float32 = NDArray[np.float32]
@@ -64,15 +65,24 @@ TINY = {
     "k-quants": {**WIDE, "types": K_QUANTS},
     "values by table": {**WIDE, "types": TABLES},
 }
-MODELS = (*TINY, "llama_gqa", "llama3_rope")
+WINDOW = 40
+FAMILIES = {
+    "qwen2": {"types": EVERY_TYPE, "hidden": 96, "heads": 6, "kv_heads": 2, "head_dim": 16},
+    "qwen3": {"types": "Q8_0", "heads": 2, "head_dim": 48, "kv_heads": 1, "tied": False},
+    "gemma3": {"types": EVERY_TYPE, "layers": 4, "heads": 4, "kv_heads": 1, "head_dim": 32, "window": WINDOW},
+}
+MODELS = (*TINY, *FAMILIES, "llama_gqa", "llama3_rope")
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if request.param not in TINY:
-        return GOLDEN / str(request.param) / "model.gguf"
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    write_tiny_llama(path, seed=11, **TINY[request.param])  # type: ignore[arg-type]
+    if request.param in TINY:
+        write_tiny_llama(path, seed=11, **TINY[request.param])  # type: ignore[arg-type]
+    elif request.param in FAMILIES:
+        write_tiny_family(path, request.param, seed=11, **FAMILIES[request.param])  # type: ignore[arg-type]
+    else:
+        return GOLDEN / str(request.param) / "model.gguf"
     add_outliers(path)
     return path
 
@@ -80,7 +90,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def add_outliers(path: Path) -> None:
     """Let some channels of the norms stand out, as those of real models do: activations then have fine blocks too."""
     for tensor in gguf.GGUFReader(path, "r+").tensors:
-        if tensor.name.endswith("norm.weight"):
+        if tensor.name.endswith("norm.weight") and len(tensor.data) > 40:
             tensor.data[5], tensor.data[40] = 25, -12
 
 
@@ -155,7 +165,10 @@ def test_only_the_logits_asked_for_are_given_with_the_same_bits(
     tables = [list(range(8 * index, 8 * index + 4)) for index in range(5)]
     for table in tables:
         feed(runner, tokens[:100], table, chunk=512)
-    batch = [SequenceRows(tokens[100 : 101 + 3 * i], 100, (table,), i % 2 == 0) for i, table in enumerate(tables)]
+    groups = len(runner.groups)
+    batch = [
+        SequenceRows(tokens[100 : 101 + 3 * i], 100, (table,) * groups, i % 2 == 0) for i, table in enumerate(tables)
+    ]
     assert same_bits(runner.run(batch), expected[[100, 106, 112]])
 
 
@@ -174,9 +187,34 @@ def test_what_a_block_held_before_changes_no_bit(runner: Runner, tokens: list[in
 def test_positions_never_written_are_never_read(
     runner: Runner, tokens: list[int], expected: Float32, chunk: int
 ) -> None:
-    for keys, values in runner._state.caches:
-        keys[:], values[:] = 0xFF, 0xFF  # no number in any type
+    spoil_blocks(runner)
     assert same_bits(feed(runner, tokens, [9, 30, 2, 11], chunk), expected)
+
+
+def spoil_blocks(runner: Runner) -> None:
+    """Fill all blocks with what is no number in any type."""
+    for group in runner._state.attention.groups:
+        for cache in group.caches:
+            cache.keys[:], cache.values[:] = 0xFF, 0xFF
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+@pytest.mark.parametrize("window", [1, 40, 64, 65])
+def test_blocks_before_a_window_are_never_read_and_serve_others(tmp_path: Path, window: int, chunk: int) -> None:
+    path = write_tiny_family(tmp_path / "tiny.gguf", "gemma3", types="Q8_0", layers=4, window=window, seed=11)
+    with loaded(path, threads=2) as runner:
+        tokens = random_tokens(runner, 300, seed=1)
+        expected = feed(runner, tokens, range(blocks_for(300)), chunk=300)
+        spoil_blocks(runner)
+        assert [group.window for group in runner.groups] == [0, window]
+        parts = []
+        for start in range(0, 300, chunk):
+            end = min(start + chunk, 300)
+            first = max(0, start + 1 - window) // 64  # block that the first row sees
+            in_turn = [NO_BLOCK if block < first else block % 4 for block in range(blocks_for(end))]
+            rows = SequenceRows(tokens[start:end], start, (list(range(5)), in_turn), True, every_row=True)
+            parts.append(runner.run([rows]).copy())
+        assert same_bits(np.concatenate(parts), expected)
 
 
 def test_repeating_a_step_changes_no_bit(runner: Runner, tokens: list[int], expected: Float32) -> None:
@@ -204,7 +242,8 @@ def feed_together(
             piece = prompts[index][done[index] : done[index] + size]
             if piece:
                 chosen.append((index, len(piece)))
-                batch.append(SequenceRows(piece, done[index], (tables[index],), True, every_row=True))
+                own_tables = (tables[index],) * len(runner.groups)
+                batch.append(SequenceRows(piece, done[index], own_tables, True, every_row=True))
         if not batch:
             continue
         ends = np.cumsum([count for _, count in chosen])

@@ -86,9 +86,7 @@ async def test_company_and_chunks_change_no_bit(model: Path, pooling: Pooling) -
             alone = [(await service.embed("e", [text]).vectors())[0] for text in texts]
     for rows in (7, 64):
         with loaded(model, rows=64) as runner:
-            async with serving(
-                runner, pooling=pooling, prefill_rows_alone=rows, prefill_rows_shared=rows, lanes=8
-            ) as service:
+            async with serving(runner, pooling=pooling, prefill_rows=rows, lanes=8) as service:
                 (answer,) = service.submit(a_request(texts[0][:20], max_tokens=60, ignore_eos=True))
                 together = await service.embed("e", texts).vectors()
                 answer.abort()

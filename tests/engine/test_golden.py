@@ -1,4 +1,7 @@
-"""Logits against those of transformers: float32 within 1e-4 of the largest, and int8 within what rounding explains."""
+"""Logits against those of transformers: float32 within 1e-4 of the largest, and int8 within what rounding explains.
+
+The errors of every layer are printed: see them with `pytest -rP tests/engine/test_golden.py`.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.runner import Runner
+from engine.runner_protocol import SequenceRows
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded
 from tests.reference_llama import ReferenceLlama
 from tests.tiny_models import write_tiny_llama
 
-MODELS = ("llama_gqa", "llama_mha", "llama3_rope")
+LLAMAS = ("llama_gqa", "llama_mha", "llama3_rope")
+MODELS = (*LLAMAS, "qwen2", "qwen3", "qwen3_moe", "gemma3")
 
 
 class Golden:
@@ -23,6 +28,8 @@ class Golden:
             self.ids: list[int] = arrays["ids"].tolist()
             self.full, self.decode = arrays["logits_full"], arrays["logits_decode"]
             self.n_prefill = int(arrays["n_prefill"])
+            self.hidden = arrays["hidden"]  # before the first layer, after each, and after the last norm
+        self.name = name
         self.runner, self.table = runner, list(range(blocks_for(len(self.ids))))
 
     def check(self, logits: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
@@ -37,8 +44,26 @@ def golden(request: pytest.FixtureRequest) -> Iterator[Golden]:
         yield Golden(request.param, runner)
 
 
-def test_a_whole_prefill_gives_the_golden_logits(golden: Golden) -> None:
-    golden.check(feed(golden.runner, golden.ids, golden.table, chunk=512), golden.full)
+@pytest.mark.parametrize("chunk", [512, 64, 7, 1])
+def test_a_whole_prefill_gives_the_golden_logits(golden: Golden, chunk: int) -> None:
+    golden.check(feed(golden.runner, golden.ids, golden.table, chunk), golden.full)
+
+
+def test_every_layer_leaves_the_golden_hidden_states(golden: Golden) -> None:
+    count, tables = len(golden.ids), (golden.table,) * len(golden.runner.groups)
+    rows = SequenceRows(golden.ids, 0, tables, True, every_row=True, final_rows=range(count))
+    streams, logits = golden.runner.trace([rows])
+    golden.check(logits, golden.full)
+    # The last of the golden states is the normalized one; the one before it was not kept.
+    places = ["embeddings", *(f"after layer {layer}" for layer in range(len(streams) - 2)), "after the last norm"]
+    found = dict(zip(places, [*streams[:-1], golden.runner.final], strict=True))
+    errors = [
+        np.abs(ours - theirs).max() / np.abs(theirs).max()
+        for ours, theirs in zip(found.values(), golden.hidden, strict=True)
+    ]
+    for place, error in zip(found, errors, strict=True):
+        print(f"{golden.name}, {place}: largest error {error:.1e} of the largest value")
+    assert max(errors) < 1e-5
 
 
 def test_a_prefill_then_single_tokens_give_the_golden_logits(golden: Golden) -> None:
@@ -47,7 +72,7 @@ def test_a_prefill_then_single_tokens_give_the_golden_logits(golden: Golden) -> 
     golden.check(np.concatenate([first, rest]), golden.decode)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LLAMAS)
 def test_the_float64_reading_of_the_formulas_gives_the_golden_logits(name: str) -> None:
     with np.load(GOLDEN / name / "logits.npz") as arrays:
         logits = ReferenceLlama(GOLDEN / name / "model.gguf").logits(arrays["ids"].tolist())

@@ -96,7 +96,11 @@ def random_request(rng: random.Random, number: int) -> Request:
 def test_neighbours_arrivals_and_aborts_change_no_event_of_a_request(seed: int) -> None:
     rng = random.Random(seed)
     config = EngineConfig(
-        lanes=rng.randint(1, 6), prefill_rows_alone=rng.randint(1, 40), prefill_rows_shared=rng.randint(1, 10)
+        lanes=rng.randint(1, 6),
+        prefill_rows=rng.randint(1, 40),
+        knee_rows=rng.randint(1, 10),
+        itl_target_seconds=rng.choice([None, 1e-9]),
+        prefill_interval=rng.randint(1, 4),
     )
     runner = ScriptedRunner(n_blocks=rng.randint(16, 60), max_rows=rng.randint(6, 48))
     bench = Bench(runner, config)
@@ -110,8 +114,8 @@ def test_neighbours_arrivals_and_aborts_change_no_event_of_a_request(seed: int) 
             bench.loop.abort(victim.sequence)
             aborted.add(victim.stream)
         bench.step()
-        held = [block for sequence in bench.scheduler.running for block in sequence.blocks]
-        assert len(set(held)) == len(held) == bench.pool.n_blocks - bench.pool.free_blocks
+        held = {block for sequence in bench.scheduler.running for block in sequence.tables[0]}
+        assert len(held) == bench.memory.blocks - bench.memory.free_blocks
     bench.finish()
     for one in heard:
         expected, got = essence(alone(one.job.sequence.request)), essence(one.items)
@@ -155,7 +159,7 @@ def test_the_finish_says_what_stopped_the_answer() -> None:
 
 
 def test_steps_are_reported_with_their_rows() -> None:
-    bench = Bench(config=EngineConfig(prefill_rows_alone=4))
+    bench = Bench(config=EngineConfig(prefill_rows=4))
     bench.submit(a_request((1,) * 6, max_tokens=3, ignore_eos=True))
     bench.step()
     bench.submit(a_request((2, 2), max_tokens=2, ignore_eos=True))

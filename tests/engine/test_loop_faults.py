@@ -40,7 +40,7 @@ def test_a_request_that_breaks_the_runner_ends_alone_whatever_the_step(
     broken = heard[1].job.sequence
 
     def break_on_poison(batch: Rows[SequenceRows]) -> None:
-        if broken.new_tokens == fault_step - 1 and any(rows.block_tables[0] is broken.blocks for rows in batch):
+        if broken.new_tokens == fault_step - 1 and any(rows.block_tables is broken.tables for rows in batch):
             raise MemoryError("no room")
 
     bench.runner.before_run = break_on_poison

@@ -28,6 +28,7 @@ SAMPLING: Json = {
     **{"stop": ["end", "stop"], "stop_token_ids": [5], "include_stop_str_in_output": True},
     **{"max_tokens": 9, "min_tokens": 1, "ignore_eos": True, "max_time_ms": 60_000, "metadata": {"a": "b"}},
     **{"skip_special_tokens": False, "return_token_ids": True, "user": "me", "extra_body": {"cache_prompt": True}},
+    **{"priority": -3, "cache_salt": "mine", "cache_report": True},
 }
 CHATS: list[Json] = [
     {"model": "scripted", "messages": TURNS, **SAMPLING, "logprobs": True, "top_logprobs": 3},

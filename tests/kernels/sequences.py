@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kernels import reference
 from kernels.attention import PART
 from kernels.attention_parts import PartPlan, max_parts, partial_floats
-from kernels.kv_cache import BLOCK_TOKENS, STEP, KvType
+from kernels.kv_cache import BLOCK_TOKENS, GROUP, STEP, KvType
 
 Float32 = NDArray[np.float32]
 # (first position, number of rows, block table) of each sequence.
@@ -24,14 +24,14 @@ class Step:
     tables: NDArray[np.int32]  # [rows, blocks]
     parts: np.ndarray  # PART
 
-    def record(self) -> tuple[np.ndarray, object]:
-        """The record that ops read, and what must live as long as it."""
+    def records(self) -> tuple[np.ndarray, np.ndarray, object]:
+        """The records of step and group that ops read, and what must live as long as they."""
         starts = (self.tables.ctypes.data + np.arange(len(self.tables)) * self.tables.strides[0]).astype(np.uint64)
-        record = np.zeros(1, STEP)
-        record["rows"], record["parts"] = len(self.positions), len(self.parts)
-        record["positions"], record["tables"] = self.positions.ctypes.data, starts.ctypes.data
-        record["attention_parts"] = self.parts.ctypes.data
-        return record, (starts, self)
+        step, group = np.zeros(1, STEP), np.zeros(1, GROUP)
+        step["rows"], step["positions"] = len(self.positions), self.positions.ctypes.data
+        group["tables"], group["parts"] = starts.ctypes.data, len(self.parts)
+        group["attention_parts"] = self.parts.ctypes.data
+        return step, group, (starts, self)
 
     def alone(self, row: int) -> "Step":
         """One row in a step of its own."""
@@ -44,11 +44,13 @@ class Step:
         return replace(self, tables=places[self.tables].astype(np.int32))
 
 
-def plan_for(heads: int, kv_heads: int, head_dim: int, threads: int = 1) -> PartPlan:
+def plan_for(heads: int, kv_heads: int, head_dim: int, threads: int = 1, window: int = 0) -> PartPlan:
     """A plan with room for the results of a few split tiles."""
     group = heads // kv_heads
     floats = partial_floats(group, kv_heads, head_dim, context=512, rows=16)
-    return PartPlan(group=group, kv_heads=kv_heads, head_dim=head_dim, threads=threads, partial_floats=floats)
+    return PartPlan(
+        group=group, kv_heads=kv_heads, head_dim=head_dim, threads=threads, partial_floats=floats, window=window
+    )
 
 
 def step_of(sequences: Sequences, plan: PartPlan) -> Step:

@@ -30,12 +30,12 @@ def attend(
     scratch = np.full((threads, scratch_floats(group, dim)), np.nan, np.float32)
     partials = np.full(plan_for(heads, kv_heads, dim).partial_floats, np.nan, np.float32)
     counters, output = np.zeros(len(query) * kv_heads, np.int64), np.full(query.shape, np.nan, np.float32)
-    record, keep = step.record()
-    program = Program()
+    (record, group_record, keep), program = step.records(), Program()
     program.emit(
         ATTENTION,
         address(attention_kernel(kv_type.number, TIER_NUMBERS[tier])),
         step=record.ctypes.data,
+        group=group_record.ctypes.data,
         query=query.ctypes.data,
         output=output.ctypes.data,
         heads=heads,
@@ -140,6 +140,35 @@ def test_split_tiles_and_threads_change_no_bit(threads: int, window: int, kv_typ
         expected = attend(whole, rows, cache, window=window)
         for _ in range(10):
             assert same_bits(attend(split, rows, cache, threads=threads, window=window), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("window", [1, 40, 64, 65, 150, 200])
+def test_parts_of_what_a_window_shows_give_the_same_bits(threads: int, window: int) -> None:
+    _, query, cache = inputs(4, 2)
+    table = [7, 2, 9, 4]
+    for sequences in (SEQUENCES, [(130, 70, table)], [(250, 3, table)], [(255, 1, table), (190, 1, [3, 0, 6])]):
+        whole, plan = step_of(sequences, plan_for(4, 2, DIM)), plan_for(4, 2, DIM, threads, window)
+        seen = step_of(sequences, plan)
+        assert (seen.parts["first_block"] >= (whole.positions[seen.parts["first_row"]] + 1 - window) // 64).all()
+        rows = query[: len(whole.positions)]
+        expected = attend(whole, rows, cache, window=window)
+        assert same_bits(attend(seen, rows, cache, threads=threads, window=window), expected)
+
+
+@pytest.mark.parametrize("kv_type", TYPES)
+@pytest.mark.parametrize("window", [1, 64, 70])
+def test_blocks_before_the_window_of_all_rows_are_never_read(window: int, kv_type: KvType) -> None:
+    _, query, cache = inputs(4, 2, kv_type)
+    keys, values = random_numbers(10, 2, DIM)
+    keys[5], values[5] = np.nan, np.nan
+    spoilt, plan = Cache.of(kv_type, keys, values), plan_for(4, 2, DIM, window=window)
+    for position, count in ((200, 5), (255, 1), (192, 1), (134, 100)):
+        first = max(0, position + 1 - window) // BLOCK_TOKENS
+        table = [5] * first + [7, 2, 9, 4][first:]
+        expected = attend(step_of([(position, count, [7, 2, 9, 4])], plan), query[:count], cache, window=window)
+        result = attend(step_of([(position, count, table)], plan), query[:count], spoilt, window=window)
+        assert same_bits(result, expected)
 
 
 def test_parts_run_by_one_thread_give_the_bits_of_the_whole() -> None:

@@ -1,4 +1,4 @@
-"""RMSNorm against its twin, with gathered rows, and row by row the same bits."""
+"""RMSNorm against its twin, with gathered rows, added to others, and row by row the same bits."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from kernels import reference
 from kernels.activations import BLOCK32, FLOATS, Activations
 from kernels.jit import address
-from kernels.norm import NORM, norm_kernel
+from kernels.norm import ADD_NORM, NORM, add_norm_kernel, norm_kernel
 from kernels.program import Program
 from tests.kernels.ops import Float32, packed, run_program, same_bits, unpacked_floats
 
@@ -31,6 +31,7 @@ def norm(
         rows=rows.ctypes.data,
         scratch=scratch.ctypes.data,
         output=0 if plain is None else plain.ctypes.data,
+        output_stride=x.shape[1],
         packed=buffers.address,
         forms=BLOCK32 | FLOATS,
     )
@@ -88,3 +89,29 @@ def test_a_row_has_the_same_bits_alone_and_among_others(threads: int) -> None:
     together = unpacked_floats(norm(x, weight, threads=threads), 13, 96)
     alone = [unpacked_floats(norm(x[row : row + 1], weight), 1, 96) for row in range(13)]
     assert same_bits(together, np.concatenate(alone))
+
+
+def add_norm(x: Float32, target: Float32, weight: Float32, threads: int = 1) -> Float32:
+    """target + norm(x), by the op."""
+    source, result, rows, program = x.copy(), target.copy(), np.array([len(x)]), Program()
+    program.emit(
+        ADD_NORM,
+        address(add_norm_kernel()),
+        source=source.ctypes.data,
+        target=result.ctypes.data,
+        weight=weight.ctypes.data,
+        epsilon=EPSILON,
+        columns=x.shape[1],
+        rows=rows.ctypes.data,
+    )
+    run_program(program.finish(), threads)
+    return result
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("columns", [16, 48, 576])
+def test_added_norms_are_those_of_the_norm_op(columns: int, threads: int) -> None:
+    x, weight = inputs(13, columns)
+    target, plain = inputs(7, columns)[0].repeat(2, axis=0)[:13], np.zeros_like(x)
+    norm(x, weight, plain=plain)
+    assert same_bits(add_norm(x, target, weight, threads), target + plain)

@@ -1,4 +1,4 @@
-"""Rotary positions against their twin, and keys and values in their places, in every type of the cache."""
+"""Biases, head norms and rotary positions against their twins, and keys and values in their places, in every type."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.kernels.sequences import Step, plan_for, random_numbers, step_of
 
 HEADS, KV_HEADS, BLOCKS = 3, 2, 6
 SEQUENCES = [(60, 9, [4, 1]), (0, 1, [3]), (130, 2, [0, 2, 5])]
-SCALE = 0.25
+SCALE, EPSILON = 0.25, 1e-5
 TYPES = tuple(KV_TYPES.values())
 TIERS = ("generic", "avx2")  # how halves are made; the kernel names no other instruction
 Bytes = NDArray[np.uint8]
@@ -35,6 +35,9 @@ class Rotated:
         tier: str = "generic",
         threads: int = 1,
         value: Float32 | None = None,
+        biased: bool = False,
+        normed: bool = False,
+        gated: bool = False,
     ) -> None:
         random, rows, turning = np.random.default_rng(dim), len(step.positions), dim if turning is None else turning
         self.step, self.kv_type = step, kv_type
@@ -48,15 +51,30 @@ class Rotated:
         self.keys = reference.pack_keys(kv_type, self.before[0])
         self.values = reference.pack_values(kv_type, self.before[1])
         self.turned_query, self.turned_key = self.query.copy(), self.key.copy()
-        self._run(TIER_NUMBERS[tier], turning, pairing, threads)
+        self.biases = random.standard_normal((HEADS + 2 * KV_HEADS, dim)).astype(np.float32) * np.float32(biased)
+        self.norms = random.standard_normal((2, dim)).astype(np.float32)
+        self.plain_value = self.value.copy()
+        self.gated = np.stack([self.query, np.full_like(self.query, np.nan)], axis=2)
+        if gated:
+            self.turned_query[:] = np.nan
+        addresses = {
+            "gated": self.gated.ctypes.data if gated else 0,
+            "biases": self.biases.ctypes.data if biased else 0,
+            "norms": self.norms.ctypes.data if normed else 0,
+        }
+        self._run(TIER_NUMBERS[tier], turning, pairing, threads, addresses)
 
-    def _run(self, tier: int, turning: int, pairing: int, threads: int) -> None:
+    def _run(self, tier: int, turning: int, pairing: int, threads: int, addresses: dict[str, int]) -> None:
         table = np.stack([np.cos(self.angles), np.sin(self.angles)], axis=-1).astype(np.float32)
-        (record, keep), program = self.step.record(), Program()
+        (record, group, keep), program = self.step.records(), Program()
         program.emit(
             ROTARY,
             address(rotary_kernel(self.kv_type.number, tier)),
             step=record.ctypes.data,
+            group=group.ctypes.data,
+            gated=0,
+            **addresses,
+            epsilon=EPSILON,
             query=self.turned_query.ctypes.data,
             key=self.turned_key.ctypes.data,
             value=self.value.ctypes.data,
@@ -95,6 +113,30 @@ def test_queries_and_keys_turn_as_the_slow_twin_says(dim: int, turning: int, pai
     query, key = (reference.rotary(x, angles, pairing) for x in (run.query, run.key))
     np.testing.assert_allclose(run.turned_query, query * SCALE, rtol=0, atol=1e-6)
     np.testing.assert_allclose(run.turned_key, key, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [16, 48, 128])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("normed", [False, True])
+def test_biases_and_head_norms_come_before_the_turning(dim: int, biased: bool, normed: bool) -> None:
+    run = Rotated(a_step(), F32, dim=dim, pairing=HALVES, biased=biased, normed=normed)
+    angles, turned = run.angles[run.step.positions], []
+    heads = {"query": slice(HEADS), "key": slice(HEADS, HEADS + KV_HEADS)}
+    for weight, x, part in zip(run.norms, (run.query, run.key), heads.values(), strict=True):
+        x = x + run.biases[part]
+        if normed:
+            x = reference.rms_norm(x.reshape(-1, dim), weight, EPSILON).reshape(x.shape).astype(np.float32)
+        turned.append(reference.rotary(x, angles, HALVES))
+    np.testing.assert_allclose(run.turned_query, turned[0] * SCALE, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(run.turned_key, turned[1], rtol=0, atol=4e-6)
+    assert same_bits(run.value, run.plain_value + run.biases[HEADS + KV_HEADS :])
+    assert np.array_equal(run.keys, run.expected()[0]) and np.array_equal(run.values, run.expected()[1])
+
+
+@pytest.mark.parametrize("dim", [16, 48])
+def test_queries_may_come_with_their_gates(dim: int) -> None:
+    alone, between = (Rotated(a_step(), dim=dim, normed=True, gated=gated) for gated in (False, True))
+    assert same_bits(between.turned_query, alone.turned_query)
 
 
 @pytest.mark.parametrize("dim", [16, 48, 64])

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from engine.constraint import Matcher
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
@@ -15,6 +14,8 @@ from engine.text.rendered import RenderedChat
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import TokenType, Vocabulary
+from tests.server.scripted_cache import ScriptedCache
+from tests.server.scripted_compiler import ScriptedCompiler
 from tests.server.scripted_embeddings import EMBEDDING_SIZE, ScriptedEmbeddings
 from tests.tiny_models import byte_alphabet
 
@@ -117,8 +118,11 @@ class ScriptedStream:
 class Player:
     """Plays one script for one request: its limits, stop strings and logprobs are obeyed, its grammar is not."""
 
-    def __init__(self, request: Request, tokenizer: ScriptedTokenizer, stream: ScriptedStream) -> None:
+    def __init__(
+        self, request: Request, tokenizer: ScriptedTokenizer, stream: ScriptedStream, cache: ScriptedCache | None
+    ) -> None:
         self._request = request
+        self._cache_report = None if cache is None else cache.take(request)
         self._tokenizer = tokenizer
         self._stream = stream
         self._stops = StopMatcher(request.stop, include=request.include_stop)
@@ -201,12 +205,15 @@ class Player:
         self._flush()
         prompt = self._request.prompt
         count = self._request.prompt_logprobs
+        cache = self._cache_report
         self._stream.put(
             FinishEvent(
                 reason=reason,
                 prompt_tokens=len(prompt),
                 completion_tokens=self._generated,
                 timings=TIMINGS,
+                cached_tokens=0 if cache is None else cache.cached_tokens,
+                cache=cache if self._request.explains_cache else None,
                 stop=self._stop,
                 prompt_logprobs=() if count is None else (None, *(_logprob(token, count) for token in prompt[1:])),
             )
@@ -226,11 +233,14 @@ class ScriptedService:
     def __init__(self, script: Script = ("Hello", " world"), *, max_open: int | None = None) -> None:
         self.script = script
         self.max_open = max_open
+        self.cache: ScriptedCache | None = None
+        self.condition: EngineStatus | None = None  # what it tells of itself; None: the truth
         self.tokenizer = ScriptedTokenizer()
         self.requests: list[Request] = []
         self.aborted: list[str] = []
         self.embedded: list[tuple[int, ...]] = []
         self.embeddings: list[ScriptedEmbeddings] = []
+        self.embedding_terms: tuple[int, bytes, str] | None = None  # priority, caller and salt of the last
         self.embedding_gate: asyncio.Event | None = None  # what embeddings wait for
         self.embedding_fault: Exception | None = None  # what they end with
         self.observers: list[Callable[[StepReport], None]] = []
@@ -242,6 +252,8 @@ class ScriptedService:
         return len(self._playing)
 
     def status(self) -> EngineStatus:
+        if self.condition is not None:
+            return self.condition
         lanes = [LaneStatus(one.id, len(one.prompt), len(one.prompt), 0) for one, _ in self._playing.values()]
         return EngineStatus(lanes=8, running=tuple(lanes), waiting=0, blocks=100, free_blocks=100 - len(lanes))
 
@@ -264,9 +276,18 @@ class ScriptedService:
         self.requests += requests
         return [self._play(request) for request in requests]
 
-    def embed(self, name: str, prompts: Sequence[tuple[int, ...]]) -> ScriptedEmbeddings:
+    def embed(
+        self,
+        name: str,
+        prompts: Sequence[tuple[int, ...]],
+        *,
+        priority: int = 0,
+        caller: bytes = b"",
+        cache_salt: str = "",
+    ) -> ScriptedEmbeddings:
         if self.max_open == 0:
             raise QueueFullError(0, retry_after=1.5)
+        self.embedding_terms = (priority, caller, cache_salt)
         self.embeddings.append(ScriptedEmbeddings(prompts, self.embedding_gate, self.embedding_fault))
         self.embedded += prompts
         return self.embeddings[-1]
@@ -274,7 +295,7 @@ class ScriptedService:
     def _play(self, request: Request) -> ScriptedStream:
         stream = ScriptedStream(lambda: self._abort(request, stream))
         steps = self.script(request) if callable(self.script) else self.script
-        player = Player(request, self.tokenizer, stream)
+        player = Player(request, self.tokenizer, stream, self.cache)
         task = asyncio.get_running_loop().create_task(player.play(steps))
         self._playing[stream] = (request, task)
         task.add_done_callback(lambda _: self._playing.pop(stream, None))
@@ -311,27 +332,6 @@ class PlainTemplate:
         lines = [f"{message['role']}: {message['content']}\n" for message in messages]
         opening = "" if extra.get("enable_thinking") is False else self.opening
         return RenderedChat("".join(lines) + (f"assistant: {opening}" if add_generation_prompt else ""), "\ufdd0")
-
-
-@dataclass
-class ScriptedConstraint:
-    """A grammar that was asked for; nothing is held to it."""
-
-    grammar: str
-
-    def start(self) -> Matcher:
-        raise AssertionError("scripted answers are held to no grammar")
-
-
-@dataclass
-class ScriptedCompiler:
-    """Takes every grammar, and remembers them."""
-
-    grammars: list[tuple[str, str]] = field(default_factory=list)  # (grammar, param)
-
-    def compile(self, grammar: str, *, param: str) -> ScriptedConstraint:
-        self.grammars.append((grammar, param))
-        return ScriptedConstraint(grammar)
 
 
 @dataclass

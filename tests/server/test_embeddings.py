@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 from typing import Any
 
 import httpx
@@ -117,6 +118,16 @@ async def test_what_has_no_effect_is_listed_or_refused_when_strict() -> None:
     assert (strict.status_code, strict.json()["error"]["param"]) == (400, "wat")
     truncating = await post(scripted_model(), input="a", truncate_prompt_tokens=3)
     assert (truncating.status_code, truncating.json()["error"]["code"]) == (400, "unsupported_parameter")
+
+
+async def test_turn_salt_and_caller_reach_the_engine() -> None:
+    model = scripted_model()
+    options = ServingOptions(api_keys=("k",))
+    async with http_client(model, options) as client:
+        body = {"model": "scripted", "input": "a", "priority": -3, "cache_salt": "mine"}
+        answer = await client.post("/v1/embeddings", json=body, headers={"X-Api-Key": "k"})
+    assert (answer.status_code, "x-ignored-params" in answer.headers) == (200, False)
+    assert model.service.embedding_terms == (-3, hashlib.sha256(b"k").digest(), "mine")
 
 
 def test_the_table_and_the_body_name_the_same_parameters() -> None:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.status import StepReport
+from engine.status import EngineStatus, StepReport
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.endpoints import Endpoints
 from server.serving import ServingOptions
@@ -65,16 +65,46 @@ async def test_what_is_true_now_is_read_from_the_engine() -> None:
 async def test_steps_are_counted_by_rows_and_tell_the_bandwidth() -> None:
     model = ScriptedModel()
     async with http_client(model) as client:
-        for step in (StepReport(64, 0, 1, 0.5), StepReport(0, 3, 3, 0.01), StepReport(0, 3, 3, 0.01)):
+        for step in (StepReport(64, 0, 1, 0.5), StepReport(0, 3, 3, 0.01), StepReport(0, 3, 3, 0.01, 5, 2)):
             for observer in model.service.observers:
                 observer(step)
         found = await samples(client)
     assert value(found, "octavo_step_rows_sum", kind="prefill") == 64
     assert value(found, "octavo_step_rows_sum", kind="decode") == 6
     assert value(found, "octavo_step_rows_count", kind="decode") == 3
+    assert value(found, "octavo_step_rows_sum", kind="draft") == 5
+    assert value(found, "octavo_preemptions_total") == 2
     assert value(found, "octavo_step_seconds_total") == pytest.approx(0.52)
     assert value(found, "octavo_weight_bytes_read_total") == 3 * model.bytes_per_token
     assert value(found, "octavo_weight_bytes_per_second") == pytest.approx(model.bytes_per_token / 0.01)
+
+
+async def test_memory_cache_and_queue_are_told_as_the_engine_has_them() -> None:
+    model = ScriptedModel()
+    model.service.condition = EngineStatus(
+        lanes=8,
+        running=(),
+        waiting=5,
+        blocks=100,
+        free_blocks=70,
+        cached_blocks=60,
+        looked_up_tokens=1000,
+        hit_tokens=900,
+        evicted_blocks=7,
+        estimated_wait=2.5,
+        itl_target_seconds=0.06,
+    )
+    async with http_client(model) as client:
+        found = await samples(client)
+    assert value(found, "octavo_queue_length") == 5
+    assert value(found, "octavo_blocks") == 100
+    assert value(found, "octavo_blocks_free") == 70
+    assert value(found, "octavo_blocks_cached") == 60
+    assert value(found, "octavo_cache_looked_up_tokens_total") == 1000
+    assert value(found, "octavo_cache_hit_tokens_total") == 900
+    assert value(found, "octavo_cache_evicted_blocks_total") == 7
+    assert value(found, "octavo_estimated_wait_seconds") == 2.5
+    assert value(found, "octavo_itl_target_seconds") == 0.06
 
 
 async def test_what_clients_send_never_becomes_a_label() -> None:

@@ -8,6 +8,7 @@ import httpx
 import orjson
 import pytest
 
+from engine.status import EngineStatus, LaneStatus
 from server.app import create_app
 from server.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
 from server.serving import Serving, ServingOptions
@@ -40,6 +41,21 @@ async def test_slots_show_the_lanes_and_what_they_do() -> None:
     assert [slot["is_processing"] for slot in slots] == [True] + [False] * 7
     assert slots[0]["id_task"].startswith("chatcmpl-") and slots[0]["prompt_tokens"] > 0
     assert slots[1] == {**slots[1], "state": "idle", "id_task": None, "n_ctx": 4096}
+
+
+async def test_a_slot_tells_the_kind_of_its_rows_and_what_the_cache_spared_it() -> None:
+    model = scripted_model("x")
+    lanes = [
+        LaneStatus("fresh", prompt_tokens=10, computed_tokens=4, generated_tokens=0, cached_tokens=4),
+        LaneStatus("decoding", prompt_tokens=10, computed_tokens=12, generated_tokens=3),
+        LaneStatus("preempted", prompt_tokens=10, computed_tokens=8, generated_tokens=3, preemptions=2),
+    ]
+    model.service.condition = EngineStatus(lanes=4, running=tuple(lanes), waiting=0, blocks=9, free_blocks=0)
+    async with http_client(model) as client:
+        slots = (await client.get("/slots")).json()
+    assert [slot["state"] for slot in slots] == ["prefill", "decode", "prefill", "idle"]
+    assert [slot["cached_tokens"] for slot in slots] == [4, 0, 0, 0]
+    assert [slot["preemptions"] for slot in slots] == [0, 0, 2, 0]
 
 
 async def test_props_tell_the_model_the_defaults_and_the_limits() -> None:

@@ -1,13 +1,21 @@
 """More requests than places: the excess hears 429 at once, the rest is answered, and then all is as before."""
 
 import asyncio
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from server.app import create_app
-from tests.server.harness import CHAT, http_client, ready_serving
+from tests.server.harness import CHAT, LiveServer, http_client, live_server, ready_serving
 from tests.server.scripted_engine import ScriptedModel, ScriptedService
+
+CROWD = int(os.environ.get("OCTAVO_TEST_CROWD", "300"))  # 2000 once, by hand: it takes that many sockets, twice
+PLACES = 72
 
 
 async def test_of_two_thousand_at_once_the_accepted_finish_and_the_rest_is_told_when_to_return() -> None:
@@ -29,6 +37,7 @@ async def test_of_two_thousand_at_once_the_accepted_finish_and_the_rest_is_told_
     assert {answer.json()["choices"][0]["message"]["content"] for answer in accepted} == {"ab"}
     assert {answer.headers["retry-after"] for answer in refused} == {"2"}
     assert {answer.json()["error"]["code"] for answer in refused} == {"rate_limit_exceeded"}
+    assert all("try again in about 2 s" in answer.json()["error"]["message"] for answer in refused)
     assert (len(serving.open_requests), model.service.running) == (0, 0)
 
 
@@ -38,3 +47,72 @@ async def test_a_full_queue_is_a_429_before_any_stream_begins(stream: bool) -> N
     async with http_client(model) as client:
         answer = await client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
     assert (answer.status_code, answer.headers["content-type"]) == (429, "application/json")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came over one connection, chunks of its body and all: an HTTP client is too slow for a crowd."""
+
+    raw: str
+
+    @property
+    def status(self) -> int:
+        return int(self.raw.split(" ", 2)[1])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has all the text: as one JSON object, or as a stream up to its last event."""
+        whole = '"content":"ab"' in self.raw
+        streamed = '"content":"a"' in self.raw and '"content":"b"' in self.raw and "data: [DONE]" in self.raw
+        return whole or streamed
+
+
+def test_a_crowd_on_a_real_socket_is_answered_or_told_when_to_return() -> None:
+    gate = asyncio.Event()
+    model = ScriptedModel(ScriptedService(["a", gate, "b"], max_open=PLACES))
+    allow_files(2 * CROWD + 500)
+    with live_server(model) as server:
+        answers, grown, after = asyncio.run(crowd(server, gate))
+    accepted = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status == 429]
+    assert (len(accepted), len(refused)) == (PLACES, CROWD - PLACES)
+    assert all(answer.is_complete for answer in accepted)
+    assert all("\r\nretry-after: 2\r\n" in answer.raw.lower() for answer in refused)
+    assert after.status == 200 and after.is_complete
+    assert model.service.running == 0 and model.service.aborted == []
+    assert grown < 300 << 20  # both ends of every connection
+
+
+async def crowd(server: LiveServer, gate: asyncio.Event) -> tuple[list[Answer], int, Answer]:
+    """All answers to the crowd, half of them streams; what it took of memory at its worst; and an answer after it."""
+    before = resident_bytes()
+    calls = [asyncio.create_task(asked(server.port, stream=index % 2 == 1)) for index in range(CROWD)]
+    while sum(call.done() for call in calls) < CROWD - PLACES:
+        await asyncio.sleep(0.02)
+    grown = resident_bytes() - before
+    server.loop.call_soon_threadsafe(gate.set)
+    return await asyncio.gather(*calls), grown, await asked(server.port, stream=False)
+
+
+async def asked(port: int, *, stream: bool) -> Answer:
+    body = orjson.dumps({**CHAT, "stream": stream})
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.encode() + body)
+    raw = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return Answer(raw.decode())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= count > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))

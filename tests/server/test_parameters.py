@@ -71,6 +71,8 @@ async def test_neutral_values_are_accepted_and_not_worth_a_note() -> None:
         "best_of": 1,
         "store": False,
         "cache_prompt": True,
+        "cache_report": False,
+        "priority": 0,
         "repeat_last_n": -1,
         "reasoning_format": "auto",
         "logprobs": False,

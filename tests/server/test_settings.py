@@ -1,8 +1,11 @@
 """Flags > environment > defaults; a bad value is named."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from server.memory_size import bytes_of
 from server.settings import Settings, SettingsError
 
 
@@ -58,6 +61,47 @@ def test_keys_and_values_have_one_of_three_types(monkeypatch: pytest.MonkeyPatch
     assert Settings.read({}).kv_type == "q8_0"
     with pytest.raises(SettingsError, match=r"--kv-type cannot be 'q4_0'.*f16.*f32.*q8_0"):
         Settings.read({"kv_type": "q4_0"})
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("1048576", 1 << 20),
+        ("4GiB", 4 << 30),
+        ("512 MiB", 512 << 20),
+        ("1.5g", 3 << 29),
+        ("2KB", 2000),
+        ("8B", 8),
+        ("1TiB", 1 << 40),
+        ("30%", 300_000),
+        ("100%", 1_000_000),
+    ],
+)
+def test_memory_is_a_size_or_a_share(size: str, expected: int) -> None:
+    assert Settings.read({"kv_memory": size}).kv_memory == size
+    assert bytes_of(size, 1_000_000) == expected
+
+
+@pytest.mark.parametrize("size", ["", "GiB", "4 GiBs", "4i", "-1", "0", "0%", "101%", "1e9", "nan", "٣GiB", "9" * 30])
+def test_what_is_no_size_is_refused(size: str) -> None:
+    with pytest.raises(ValueError, match="should be"):
+        bytes_of(size, 1_000_000)
+    if size:
+        with pytest.raises(SettingsError, match="--kv-memory cannot be"):
+            Settings.read({"kv_memory": size})
+
+
+def test_the_pace_and_the_folder_of_the_cache_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.read({})
+    assert (settings.kv_memory, settings.itl_target_ms, settings.cache_dir) == (None, None, None)
+    monkeypatch.setenv("OCTAVO_ITL_TARGET_MS", "40")
+    monkeypatch.setenv("OCTAVO_CACHE_DIR", "/var/cache/octavo")
+    settings = Settings.read({"kv_memory": "30%"})
+    assert (settings.itl_target_ms, settings.cache_dir) == (40.0, Path("/var/cache/octavo"))
+    assert '"kv_memory": "30%"' in settings.shown()
+    for value in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(SettingsError, match="--itl-target-ms cannot be"):
+            Settings.read({"itl_target_ms": value})
 
 
 SECRET = "sk-secret-value"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ModelNotFoundError, UnsupportedModelError
+from engine.errors import ModelNotFoundError
 from engine.weights.catalogue import CATALOGUE, DEFAULT_MODEL, ResolvedModel, cached_path, fetch_model, resolve_model
 from tests.engine.weights.wheels import MODEL, list_model, make_wheel, source_of
 
@@ -22,7 +22,7 @@ def test_every_entry_is_filed_under_its_own_name_and_pinned() -> None:
     assert DEFAULT_MODEL in CATALOGUE
     for name, entry in CATALOGUE.items():
         assert entry.id == name
-        assert len(bytes.fromhex(entry.source.wheel_sha256)) == 32
+        assert all(len(bytes.fromhex(part.sha256)) == 32 for part in entry.source.parts)
         assert len(bytes.fromhex(entry.source.sha256)) == 32
 
 
@@ -67,11 +67,27 @@ def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
         resolve_model(str(tmp_path))
 
 
-@pytest.mark.parametrize("argument", ["", "model.safetensors"])
-def test_safetensors_are_not_served_yet(tmp_path: Path, argument: str) -> None:
-    (tmp_path / "model.safetensors").touch()
-    with pytest.raises(UnsupportedModelError, match="serves GGUF files only"):
-        resolve_model(str(tmp_path / argument))
+@pytest.mark.parametrize("argument", ["", "model-00001-of-00002.safetensors"])
+def test_a_folder_of_safetensors_is_one_model(tmp_path: Path, argument: str) -> None:
+    folder = tmp_path / "Some-1.5B"
+    folder.mkdir()
+    (folder / "model-00001-of-00002.safetensors").touch()
+    assert resolve_model(str(folder / argument)) == ResolvedModel(folder, "Some-1.5B")
+
+
+def test_the_parts_of_a_split_model_are_one_model(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"big-{number:05}-of-00002.gguf").touch()
+        (cached_path("tiny").parent / f"put-{number:05}-of-00002.gguf").touch()
+    first = tmp_path / "big-00001-of-00002.gguf"
+    assert resolve_model(str(tmp_path)) == resolve_model(str(first)) == ResolvedModel(first, "big")
+    assert resolve_model("put").path.name == "put-00001-of-00002.gguf"
+
+
+def test_a_draft_head_beside_a_model_is_no_second_model(tmp_path: Path) -> None:
+    for name in ("model.gguf", "mtp-model.gguf"):
+        (tmp_path / name).touch()
+    assert resolve_model(str(tmp_path)).path.name == "model.gguf"
 
 
 def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
@@ -80,7 +96,7 @@ def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
 
 
 def test_a_name_like_no_other_is_met_with_all_names() -> None:
-    with pytest.raises(ModelNotFoundError, match="the known names are smollm2-135m, tiny"):
+    with pytest.raises(ModelNotFoundError, match="the known names are smollm2-135m, gemma3-270m, tiny"):
         fetch_model("xyz")
 
 

@@ -96,7 +96,6 @@ BROKEN = {
     "alignment 2 MiB": (aligned(2 << 20), "not a power of two"),
     "alignment beyond int32": (aligned(2**31), r"'general\.alignment' is not from 0"),
     "an alignment of text": (with_pairs(pair("general.alignment", STRING, string("32"))), "is not an integer"),
-    "a part of a split model": (with_pairs(pair("split.count", U32, u32(3))), "one of 3 parts"),
     "no dimensions": (with_tensors(tensor("t", [])), "0 dimensions"),
     "five dimensions": (with_tensors(tensor("t", [1] * 5)), "5 dimensions"),
     "2**32-1 dimensions": (with_tensors(string("t") + u32(2**32 - 1) + bytes(64)), f"{2**32 - 1} dimensions"),

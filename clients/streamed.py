@@ -1,0 +1,110 @@
+"""Asks for a streamed answer, and notes when each piece of it came."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from clients.client import ApiError
+from clients.exchange import Address, Exchange
+
+_DATA = b"data: "
+
+
+@dataclass(slots=True)
+class Streamed:
+    """One answer as it comes; times are those of time.perf_counter, in seconds."""
+
+    sent: float = 0.0
+    ended: float | None = None  # None: not yet, or never
+    times: list[float] = field(default_factory=list)  # of each piece that had text
+    pieces: list[str] = field(default_factory=list)
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, Any] = field(default_factory=dict)
+    error: Mapping[str, Any] | None = None  # within the stream
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def first_token_seconds(self) -> float | None:
+        return self.times[0] - self.sent if self.times else None
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between two pieces that follow each other."""
+        return [after - before for before, after in pairwise(self.times)]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return int(self.usage.get("prompt_tokens", 0))
+
+    @property
+    def cached_tokens(self) -> int:
+        return int((self.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+    @property
+    def output_tokens(self) -> int:
+        """Those that the server counted; where it did not come to that, the pieces."""
+        return int(self.usage.get("completion_tokens", len(self.pieces)))
+
+    def note(self, chunk: Mapping[str, Any]) -> None:
+        """Take in a chunk that came just now."""
+        for choice in chunk.get("choices", ()):
+            text = choice.get("text") or choice.get("delta", {}).get("content")
+            if text:
+                self.times.append(time.perf_counter())
+                self.pieces.append(text)
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self.usage = chunk.get("usage") or self.usage
+        self.timings = chunk.get("timings") or self.timings
+        self.error = chunk.get("error") or self.error
+
+
+async def ask(address: Address, path: str, body: Mapping[str, object], answer: Streamed) -> Exchange:
+    """Stream the answer to `body` into `answer`, and return the exchange that is over.
+
+    Raises ApiError where the server refuses or breaks off with an error, OSError where the connection does. Cancelling
+    closes the connection.
+    """
+    body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    rest = bytearray()  # of the body, since the last event
+
+    def on_body(part: bytes) -> None:
+        rest.extend(part)
+        if exchange.status == 200:
+            _take_events(rest, answer)
+
+    exchange = await Exchange.open(address, on_body)
+    try:
+        answer.sent = time.perf_counter()
+        exchange.send(address.post(path, body))
+        await exchange.wait()
+    finally:
+        exchange.close()
+    answer.ended = time.perf_counter()
+    if exchange.status != 200:
+        raise _refusal(exchange.status, bytes(rest))
+    if answer.error is not None:
+        raise ApiError(200, answer.error)
+    return exchange
+
+
+def _take_events(body: bytearray, answer: Streamed) -> None:
+    """Take the events that are complete out of the body; comments and [DONE] are no news."""
+    while (end := body.find(b"\n\n")) >= 0:
+        event = bytes(body[:end])
+        del body[: end + 2]
+        if event.startswith(_DATA + b"{"):
+            answer.note(json.loads(event[len(_DATA) :]))
+
+
+def _refusal(status: int, body: bytes) -> ApiError:
+    try:
+        return ApiError(status, json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError(status, {"message": f"HTTP {status}: {body[:200].decode(errors='replace')}"})

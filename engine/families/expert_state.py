@@ -1,0 +1,34 @@
+"""The scratch of mixtures of experts: what their ops hand to each other, allocated once for all layers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.families.mixture import Mixture
+from kernels.activations import Activations
+from kernels.moe_routing import Routing
+from kernels.program import OP_BYTES
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpertState:
+    """Places are the pairs of a row and one of its experts, sorted by expert; there are rows * active of them."""
+
+    routing: Routing
+    packed: Activations  # of places: the input of gate and up, then that of down
+    gate_up: NDArray[np.float32]  # [places, 2 * width], gate's values first
+    down: NDArray[np.float32]  # [places, hidden]
+    records: NDArray[np.uint8]  # [threads, OP_BYTES], as EXPERT_MATMUL asks for
+
+    @classmethod
+    def allocate(cls, mixture: Mixture, max_rows: int, hidden: int, widest: int, threads: int) -> "ExpertState":
+        """Make room for steps of `max_rows` rows; pages that no step touches cost no memory."""
+        places = max_rows * mixture.active
+        return cls(
+            routing=Routing.allocate(max_rows, mixture.experts, mixture.active),
+            packed=Activations.allocate(places, max(hidden, mixture.width), widest),
+            gate_up=np.zeros((places, 2 * mixture.width), np.float32),
+            down=np.zeros((places, hidden), np.float32),
+            records=np.zeros((threads, OP_BYTES), np.uint8),
+        )

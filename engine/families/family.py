@@ -1,0 +1,83 @@
+"""What a model family gives to those who load models: its config, its kernels, and the program of one forward pass."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.families.run_state import Capacity, RunState
+from engine.weights.load import WeightLoader
+from engine.weights.weights_file import WeightsFile
+from kernels.kv_cache import KvType
+from kernels.program import Program
+
+# Embeddings of token ids: float32 [tokens, hidden].
+Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+Task = Callable[[], Any]
+
+
+class KvLayers(NamedTuple):
+    """The attention layers of one window, which share block tables."""
+
+    window: int  # positions that a row sees, its own among them; 0: all
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+    def block_bytes(self, kv_type: KvType) -> int:
+        """Keys and values of one block in all these layers."""
+        return 2 * self.layers * self.kv_heads * kv_type.block_bytes(self.head_dim)
+
+
+class FamilyConfig(Protocol):
+    """What every blueprint tells about the model, whatever its family."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that the model was made for."""
+
+    @property
+    def kv_layers(self) -> tuple[KvLayers, ...]:
+        """The groups of attention layers, one for each window; the order of block tables."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one sequence's recurrent state; 0 where the model has none."""
+
+
+class Draft(NamedTuple):
+    """What predicts the token after the next: see DraftRunner for the buffers that it reads."""
+
+    program: Program
+    state: RunState  # with step inputs and blocks of the trunk's
+
+
+class Built(NamedTuple):
+    """A model in memory, once the loader's `finish` has returned."""
+
+    program: Program
+    state: RunState
+    embed: Embed
+    draft: Draft | None = None
+
+
+C = TypeVar("C", bound=FamilyConfig)
+
+
+def _no_tasks(config: FamilyConfig, activations: str, tier: int) -> Sequence[Task]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[C]):
+    """The parts of a family: functions of its own files."""
+
+    read_config: Callable[[WeightsFile], C]  # raises ModelFileError or UnsupportedModelError
+    build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
+    # What compiles the kernels that this family needs beyond those of compile.py.
+    kernel_tasks: Callable[[C, str, int], Sequence[Task]] = _no_tasks

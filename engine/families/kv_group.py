@@ -1,0 +1,64 @@
+"""What the attention layers of one window share: their part of a step's inputs, and the blocks of all of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.attention import PART
+from kernels.attention_parts import PartPlan, max_parts
+from kernels.kv_cache import GROUP, KvType
+from kernels.memory import zeroed
+
+
+class LayerCache(NamedTuple):
+    """One layer's blocks: uint8 [n_blocks, kv_heads, bytes of a head's block] each."""
+
+    keys: NDArray[np.uint8]
+    values: NDArray[np.uint8]
+
+
+@dataclass(slots=True, kw_only=True)
+class KvGroupState:
+    """Filled by the runner before each run; ops read it through the address of the record."""
+
+    window: int
+    n_blocks: int
+    plan: PartPlan
+    record: np.ndarray  # GROUP
+    tables: NDArray[np.uint64]  # [max_rows]
+    parts: np.ndarray  # PART
+    caches: list[LayerCache] = field(default_factory=list)
+
+    @classmethod
+    def allocate(cls, plan: PartPlan, n_blocks: int, max_rows: int) -> "KvGroupState":
+        """Make the inputs, and write their addresses into the record."""
+        group = cls(
+            window=plan.window,
+            n_blocks=n_blocks,
+            plan=plan,
+            record=np.zeros(1, GROUP),
+            tables=np.zeros(max_rows, np.uint64),
+            parts=np.zeros(max_parts(max_rows, plan.threads), PART),
+        )
+        group.record["tables"] = group.tables.ctypes.data
+        group.record["attention_parts"] = group.parts.ctypes.data
+        return group
+
+    def add_layer(self, kv_type: KvType) -> LayerCache:
+        """Allocate one layer's blocks."""
+        shape = (self.n_blocks, self.plan.kv_heads, kv_type.block_bytes(self.plan.head_dim))
+        self.caches.append(LayerCache(zeroed(shape, np.uint8), zeroed(shape, np.uint8)))
+        return self.caches[-1]
+
+    def cut(self, sequences: Sequence[tuple[int, int]]) -> None:
+        """Cut a step whose rows are those of (first position, number of rows), sequence after sequence."""
+        parts = self.plan.parts(sequences)
+        self.parts[: len(parts)] = parts
+        self.record["parts"] = len(parts)
+
+    def arrays_of(self, block: int) -> list[NDArray[np.uint8]]:
+        """The places of a block: keys and values of each layer."""
+        return [array[block] for layer in self.caches for array in layer]

@@ -1,0 +1,127 @@
+"""The families qwen35 and qwen35moe (Qwen3.5, Qwen3.6): Gated DeltaNet, gated attention, dense layers or experts.
+
+    x = embed(token)
+    for each layer:
+        x += deltanet(n), or in every fourth layer                                           with n = rmsnorm(x)
+             W_o (attention(rotary(headnorm(q)), rotary(headnorm(W_k n)), W_v n) * sigmoid(gate))
+             where head by head [q | gate] = W_q n
+        x += experts(n), or W_down (silu(W_gate n) * W_up n)                                 with n = rmsnorm(x)
+    final = rmsnorm(x)
+    logits = W_head final
+
+    draft, of the token after the next: h = final of token t, e = embed(token t + 1)
+        x = W_eh [rmsnorm(e) | rmsnorm(h)];  one layer of attention as above;  h = rmsnorm(x);  logits = W_head h
+
+Source: the Qwen3.5 models as transformers runs them. Rotary pairs are (i, i + rotary_dim / 2); weights of norms in GGUF
+have their 1 already, and V head h of Gated DeltaNet shares K head h % key_heads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.families.delta_layer import DeltaLayers, delta_tasks
+from engine.families.emitter import Emitter
+from engine.families.family import Built, Draft, Task
+from engine.families.mixture_emitter import MixtureEmitter, mixture_tasks
+from engine.families.qwen35_config import Qwen35Config
+from engine.families.recurrent_state import RecurrentState
+from engine.families.run_state import Capacity, RunState
+from engine.families.transformer import allocate_state, emit_head
+from engine.weights.load import WeightLoader
+from kernels.activations import Activations, widest_tile
+
+
+def qwen35_tasks(config: Qwen35Config, activations: str, tier: int) -> Sequence[Task]:
+    """What compiles the kernels of this family beyond those of dense layers."""
+    mixtures = mixture_tasks(config, activations, tier) if config.mixture else ()
+    return (*delta_tasks(config.delta, tier), *mixtures)
+
+
+def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
+    """Load the weights and build the programs of one forward pass and of the draft."""
+    state = _allocate(config, capacity, tier)
+    emit = _emitter(config, weights, state, capacity, tier)
+    deltas = DeltaLayers(emit, weights, state, tier)
+    angles = state.hold(config.rope.table(weights, capacity.context_length))
+    for layer, recurrent in enumerate(config.recurrent):
+        name = f"blk.{layer}"
+        emit.norm(f"{name}.attn_norm.weight", config.epsilon)
+        if recurrent:
+            deltas.emit(name, config.epsilon, is_tiled=True)
+        else:
+            _emit_attention(emit, config, name, angles)
+        _emit_feed_forward(emit, config, name)
+        emit.end_layer()
+    deltas.finish()
+    emit_head(emit, config, weights)
+    embed = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
+    draft = _build_draft(config, weights, capacity, tier, state, angles) if config.draft_layers else None
+    return Built(emit.program.finish(), state, embed, draft)
+
+
+def _allocate(config: Qwen35Config, capacity: Capacity, tier: int) -> RunState:
+    query, shape = config.heads * config.head_dim, config.delta
+    state = allocate_state(config, capacity, tier, [("query_gate", 2 * query)])
+    rows = capacity.max_rows
+    widest_input = max(2 * config.hidden, query, shape.value_heads * shape.value_dim)
+    state.packed = Activations.allocate(max(rows, capacity.max_logit_rows), widest_input, widest_tile(tier))
+    layers = config.recurrent.count(True)
+    state.recurrent = RecurrentState.allocate(shape, layers, capacity.state_slots, rows, capacity.threads)
+    return state
+
+
+def _emitter(
+    config: Qwen35Config, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int
+) -> Emitter:
+    if config.mixture is None:
+        return Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
+    return MixtureEmitter(config.mixture, weights=weights, state=state, capacity=capacity, tier=tier)
+
+
+def _emit_attention(emit: Emitter, config: Qwen35Config, name: str, angles: int) -> None:
+    heads, kv, dim = config.heads, config.kv_heads * config.head_dim, config.head_dim
+    emit.matmul(f"{name}.attn_q.weight", "query_gate", 2 * heads * dim, barrier=False)
+    emit.matmul(f"{name}.attn_k.weight", "key", kv, barrier=False)
+    emit.matmul(f"{name}.attn_v.weight", "value", kv)
+    norms = [f"{name}.attn_q_norm.weight", f"{name}.attn_k_norm.weight"]
+    emit.attention(config, angles, norms=norms, gated=True)
+    emit.gate_heads("attended", "query_gate", heads, dim, between=True)
+    emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
+
+
+def _emit_feed_forward(emit: Emitter, config: Qwen35Config, name: str) -> None:
+    norm = f"{name}.post_attention_norm.weight"
+    if isinstance(emit, MixtureEmitter):
+        emit.norm(norm, config.epsilon, output="normed")
+        emit.experts(name)
+    else:
+        emit.norm(norm, config.epsilon)
+        emit.feed_forward(f"{name}.ffn_gate.weight", f"{name}.ffn_up.weight", f"{name}.ffn_down.weight", config.ffn)
+
+
+def _build_draft(
+    config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int, trunk: RunState, angles: int
+) -> Draft:
+    """Build the draft's program: it has a stream, final states and logits of its own, and shares the rest."""
+    stream = np.zeros_like(trunk.hidden)
+    state = replace(
+        trunk,
+        hidden=stream,
+        final=np.zeros_like(trunk.final),
+        logits=np.zeros_like(trunk.logits),
+        buffers={**trunk.buffers, "stream": stream},
+    )
+    for buffer, width in (("token", config.hidden), ("before", config.hidden), ("joined", 2 * config.hidden)):
+        state.buffers[buffer] = np.zeros((len(stream), width), np.float32)
+    emit, name = _emitter(config, weights, state, capacity, tier), f"blk.{config.layers}"
+    emit.join_norm("token", f"{name}.nextn.enorm.weight", config.epsilon, "joined", first=0, barrier=False)
+    emit.join_norm("before", f"{name}.nextn.hnorm.weight", config.epsilon, "joined", first=config.hidden)
+    emit.pack("joined", 2 * config.hidden)
+    emit.matmul(f"{name}.nextn.eh_proj.weight", "stream", config.hidden)
+    emit.norm(f"{name}.attn_norm.weight", config.epsilon)
+    _emit_attention(emit, config, name, angles)
+    _emit_feed_forward(emit, config, name)
+    emit_head(emit, config, weights, norm=f"{name}.nextn.shared_head_norm.weight")
+    return Draft(emit.program.finish(), state)

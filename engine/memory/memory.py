@@ -1,0 +1,322 @@
+"""Everything that sequences hold of the runner, and what the prefix cache keeps of them; no clock, no threads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.memory.chain import NO_SLOT, Node, root_digest
+from engine.memory.miss import explain
+from engine.memory.persist import load, save
+from engine.memory.prefix_cache import PrefixCache
+from engine.request import CacheMiss, CacheReport
+from engine.runner_protocol import NO_BLOCK, ModelRunner
+from engine.sequence import Sequence
+
+# In a long prompt, a state is kept this often for prompts that begin like it.
+SNAPSHOT_TOKENS = 512
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """What is known of a sequence that has a lane."""
+
+    path: list[Node]  # the root, then the node of each full block that is in the tree
+    begins: list[int]  # of each group: blocks that no row sees any more
+    fork: int = 0  # up to where others began like it when it came: their like will want the state there
+    rolling: Node | None = None  # whose state moves on as the sequence decodes
+    added_from: int | None = None  # the first place of the path where it added to the tree
+
+
+class Memory:
+    """Gives sequences their blocks and state slots; takes all of them back, whatever happens in between.
+
+    The first `lanes` state slots are for running sequences, the rest for snapshots. `identity` names what persisted
+    blocks belong to: the model file, the type of keys and values, and the version.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, lanes: int, *, cache_folder: Path | None = None, identity: str = ""
+    ) -> None:
+        assert runner.state_slots == 0 or runner.state_slots >= lanes
+        self._runner = runner
+        self._folder, self._identity = cache_folder, identity
+        self._block_tokens = runner.block_tokens
+        self._is_recurrent = runner.state_slots > 0
+        self._cache = PrefixCache(
+            runner.groups, runner.block_tokens, range(lanes, runner.state_slots), self._is_recurrent
+        )
+        self._pools = self._cache.pools
+        self._free_lanes = list(reversed(range(lanes)))
+        self._held: dict[Sequence, _Held] = {}
+        self._snapshot_every = -(-SNAPSHOT_TOKENS // self._block_tokens) * self._block_tokens
+        self._has_snapshots = runner.state_slots > lanes
+        self.hit_tokens = 0
+        self.looked_up_tokens = 0
+
+    # Figures
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of all groups."""
+        return sum(pool.n_blocks for pool in self._pools)
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that a sequence could get; those that the prefix cache would give up are among them."""
+        return sum(pool.available_blocks for pool in self._pools)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks that the prefix cache holds and no sequence uses."""
+        return sum(pool.cached_blocks for pool in self._pools)
+
+    @property
+    def evicted_blocks(self) -> int:
+        """Blocks that the prefix cache has dropped to make room."""
+        return self._cache.evicted_blocks
+
+    # Room
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks of a group hold `tokens` positions."""
+        return -(-tokens // self._block_tokens)
+
+    def fits(self, tokens: int) -> bool:
+        """Whether one sequence alone could ever hold so many positions; one row at a time, if need be."""
+        return all(
+            pool.n_blocks >= self._most_blocks(tokens, group.window)
+            for pool, group in zip(self._pools, self._runner.groups, strict=True)
+        )
+
+    def has_room(self, tokens: int) -> bool:
+        """Whether a new sequence could have blocks for so many positions now, whatever the cache holds of it."""
+        return all(
+            pool.available_blocks >= self._most_blocks(tokens, group.window)
+            for pool, group in zip(self._pools, self._runner.groups, strict=True)
+        )
+
+    def reach(self, sequence: Sequence) -> int:
+        """Up to how many positions grow() could give a sequence blocks now."""
+        return min(
+            (len(table) + pool.available_blocks) * self._block_tokens
+            for table, pool in zip(sequence.tables, self._pools, strict=True)
+        )
+
+    def _most_blocks(self, tokens: int, window: int) -> int:
+        """Blocks that a sequence refers to at once, if it goes on row by row."""
+        return min(self.blocks_for(tokens), self.blocks_for(window - 1) + 1) if window else self.blocks_for(tokens)
+
+    # The life of a sequence
+
+    def attach(self, sequence: Sequence) -> None:
+        """Give a sequence its state slot, and what the prefix cache holds of its tokens, when it gets a lane.
+
+        At least its last token stays to be computed. One that was preempted begins again in the same way.
+        """
+        assert sequence not in self._held and sequence.computed == 0
+        request = sequence.request
+        root = self._cache.root(root_digest(request.caller, request.cache_salt))
+        self._cache.use(root)
+        self._held[sequence] = _Held([root], [0] * len(self._pools))
+        sequence.tables = tuple([] for _ in self._pools)
+        sequence.state_slot = self._free_lanes.pop()
+        try:
+            taken = self._take_cached(sequence)
+            if not sequence.preemptions:
+                self.looked_up_tokens += sequence.prompt_tokens
+                self._note_taken(sequence, taken)
+        except BaseException:
+            self.release(sequence)
+            raise
+
+    def catch_up(self, sequence: Sequence) -> int:
+        """Give a sequence what others have computed of its tokens since it was attached; returns how many it gained.
+
+        To be called before its rows are planned, as long as more than one token is pending: of answers to one prompt,
+        and of equal prompts that arrived together, only the first computes what they share.
+        """
+        taken = self._take_cached(sequence)
+        if taken and not sequence.preemptions:
+            self._note_taken(sequence, taken)
+        return taken
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Give a sequence blocks for positions below `tokens`; False, and nothing taken, if there are too few."""
+        if self.reach(sequence) < tokens:
+            return False
+        for group, table in enumerate(sequence.tables):
+            for _ in range(self.blocks_for(tokens) - len(table)):
+                table.append(NO_BLOCK)  # before the block is taken, so that no failure can lose it
+                table[-1] = self._cache.take(group)
+        return True
+
+    def chunk_end(self, sequence: Sequence, end: int) -> int:
+        """Where rows planned up to `end` have to stop, so that the state there can be kept."""
+        if not self._has_snapshots:
+            return end
+        step = self._snapshot_every
+        fork = self._held[sequence].fork
+        stops = (fork, self._last_boundary(sequence), (sequence.computed // step + 1) * step)
+        return min([stop for stop in stops if sequence.computed < stop < end], default=end)
+
+    def note_computed(self, sequence: Sequence) -> None:
+        """Take note that sequence.computed has advanced.
+
+        Full blocks are found by others from now on, a state that is worth it is kept, and blocks that no later row sees
+        are given back.
+        """
+        held = self._held[sequence]
+        self._register(sequence, held)
+        if self._has_snapshots:
+            self._snapshot(sequence, held)
+        self._give_back(sequence, held)
+
+    def release(self, sequence: Sequence) -> None:
+        """Take back all that a sequence holds, if it holds anything; what the tree has of it stays cached."""
+        held = self._held.pop(sequence, None)
+        if held is None:
+            return
+        end = held.path[-1]
+        if sequence.computed // self._block_tokens == end.depth and not end.is_gone:
+            self._cache.note_tail(end, tuple(sequence.tokens[end.depth * self._block_tokens :][: self._block_tokens]))
+        self._release(sequence, held)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Take back all that a sequence holds after a fault: nothing that it computed is believed any more."""
+        held = self._held.pop(sequence, None)
+        if held is None:
+            return
+        if held.added_from is not None:
+            self._cache.detach(held.path[held.added_from])
+        for node in list(held.path[-1].children.values()):
+            self._cache.settle(node)  # the fault may have come between making it and filling it
+        self._release(sequence, held)
+
+    def _release(self, sequence: Sequence, held: _Held) -> None:
+        for group, table in enumerate(sequence.tables):
+            for index in range(len(table)):
+                self._put(group, table, index, NO_BLOCK, held)
+        for node in reversed(held.path):
+            self._cache.leave(node)
+        self._free_lanes.append(sequence.state_slot)
+        sequence.tables, sequence.state_slot, sequence.computed = (), 0, 0
+
+    # What outlives the process
+
+    def load(self) -> None:
+        """Fill the prefix cache with what the last process saved, as far as that can be believed; before any attach."""
+        if self._folder is not None:
+            load(self._cache, self._runner, self._folder, self._identity)
+
+    def save(self) -> None:
+        """Write the prefix cache to its folder, if it has one."""
+        if self._folder is not None:
+            save(self._cache, self._runner, self._folder, self._identity)
+
+    # The prefix cache
+
+    def _take_cached(self, sequence: Sequence) -> int:
+        """Go on from where the cached prefix ends, if that is beyond what is computed; returns the tokens gained."""
+        if sequence.needs_whole_prompt:
+            return 0
+        held = self._held[sequence]
+        here = len(held.path) - 1
+        have = [here - begin for begin in held.begins]
+        nodes, alike = self._cache.hit(held.path[-1], sequence.tokens, have)
+        if sequence.computed == 0:
+            held.fork = alike * self._block_tokens
+        position = nodes[-1].depth * self._block_tokens if nodes else 0
+        if position <= sequence.computed:
+            return 0
+        for index, node in enumerate(nodes, here):
+            self._adopt(sequence, held, index, node, position)
+        if self._is_recurrent:
+            self._runner.copy_state(nodes[-1].state, sequence.state_slot)
+            self._cache.touch_state(nodes[-1])
+        gained, sequence.computed = position - sequence.computed, position
+        self._give_back(sequence, held)
+        return gained
+
+    def _adopt(self, sequence: Sequence, held: _Held, index: int, node: Node, position: int) -> None:
+        """Refer to a node's blocks, but for those that rows from `position` on do not see."""
+        self._join(held, node)
+        for group, table in enumerate(sequence.tables):
+            if index == len(table):
+                table.append(NO_BLOCK)
+            is_seen = index >= self._cache.first_seen(group, position)
+            self._put(group, table, index, self._cache.share(node, group) if is_seen else NO_BLOCK, held)
+
+    def _note_taken(self, sequence: Sequence, taken: int) -> None:
+        taken = min(taken, sequence.prompt_tokens - sequence.cached_tokens)
+        self.hit_tokens += taken
+        sequence.cached_tokens += taken
+        if sequence.request.explains_cache:
+            sequence.cache_report = self._report(sequence)
+
+    def _report(self, sequence: Sequence) -> CacheReport:
+        if sequence.needs_whole_prompt:
+            return CacheReport(0, 0, CacheMiss.OFF)
+        root, prompt = self._held[sequence].path[0], list(sequence.request.prompt)
+        return explain(self._cache, root, prompt, sequence.cached_tokens, self._block_tokens)
+
+    def _register(self, sequence: Sequence, held: _Held) -> None:
+        """Put the blocks that have become full into the tree, or refer to those that are there already."""
+        for index in range(len(held.path) - 1, sequence.computed // self._block_tokens):
+            node = self._cache.add_child(held.path[-1], self._cache.block_after(held.path[-1], sequence.tokens))
+            if node is None:
+                return
+            self._join(held, node)
+            for group, table in enumerate(sequence.tables):
+                if table[index] == NO_BLOCK:
+                    continue
+                if node.blocks[group] == NO_BLOCK:
+                    self._mark_added(held)
+                    self._cache.hold(node, group, table[index])
+                elif node.blocks[group] != table[index]:  # the same bits, by the laws of determinism
+                    self._put(group, table, index, self._cache.share(node, group), held)
+
+    def _snapshot(self, sequence: Sequence, held: _Held) -> None:
+        """Keep the state where prompts part, where one's last full block ends, at regular places, and at the end."""
+        position, node = sequence.computed, held.path[-1]
+        if position != node.depth * self._block_tokens or node.state != NO_SLOT:
+            return
+        if position % self._snapshot_every == 0 or position in (held.fork, self._last_boundary(sequence)):
+            self._keep_state(sequence, held, node)
+        elif sequence.pending == 0 and self._keep_state(sequence, held, node, held.rolling):
+            held.rolling = node
+
+    def _keep_state(self, sequence: Sequence, held: _Held, node: Node, reusing: Node | None = None) -> bool:
+        self._cache.snapshot(node, lambda slot: self._runner.copy_state(sequence.state_slot, slot), reusing)
+        if node.state == NO_SLOT:
+            return False
+        self._mark_added(held)
+        return True
+
+    def _give_back(self, sequence: Sequence, held: _Held) -> None:
+        """Refer no more to blocks that no row from sequence.computed on sees."""
+        for group, table in enumerate(sequence.tables):
+            first = self._cache.first_seen(group, sequence.computed)
+            for index in range(held.begins[group], first):
+                self._put(group, table, index, NO_BLOCK, held, was_passed=True)
+            held.begins[group] = max(first, held.begins[group])
+
+    def _put(
+        self, group: int, table: list[int], index: int, block: int, held: _Held, *, was_passed: bool = False
+    ) -> None:
+        """Put a block, or none, into a table in place of what is there."""
+        old, table[index] = table[index], block
+        if old != NO_BLOCK:
+            node = held.path[index + 1] if index + 1 < len(held.path) else None
+            self._cache.release(group, old, node, was_passed=was_passed)
+
+    def _join(self, held: _Held, node: Node) -> None:
+        held.path.append(node)
+        self._cache.use(node)
+
+    def _mark_added(self, held: _Held) -> None:
+        """Note that the last node of the path has something of this sequence."""
+        if held.added_from is None:
+            held.added_from = len(held.path) - 1
+
+    def _last_boundary(self, sequence: Sequence) -> int:
+        """The end of the last full block that a prompt like this could go on from."""
+        return (len(sequence.tokens) - 1) // self._block_tokens * self._block_tokens

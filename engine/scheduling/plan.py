@@ -1,0 +1,75 @@
+"""What one step will compute, as data."""
+
+from dataclasses import dataclass, field
+
+from engine.scheduling.pace import Chunk
+from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """The next `count` tokens of a sequence go into the step, and after them tokens that are only guessed."""
+
+    sequence: Sequence
+    count: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def wants_logits(self) -> bool:
+        """True if these rows reach the end of what is known, so that the next token can be chosen."""
+        return self.count == self.sequence.pending and self.sequence.pooler is None
+
+    @property
+    def every_row(self) -> bool:
+        """True if these rows are of a prompt that is scored token by token, or if drafts are to be judged."""
+        return self.sequence.is_scored or bool(self.drafts)
+
+    @property
+    def rows(self) -> int:
+        return self.count + len(self.drafts)
+
+    @property
+    def logit_rows(self) -> int:
+        """How many rows of logits the step computes for them."""
+        return self.rows if self.every_row else int(self.wants_logits)
+
+    @property
+    def is_decode(self) -> bool:
+        """True if all but the newest token of an answer was computed before."""
+        return self.sequence.new_tokens > 0 and self.sequence.pending == 1
+
+    @property
+    def final_rows(self) -> range:
+        """Which of them final hidden states are wanted of, for an embedding."""
+        pooler = self.sequence.pooler
+        return range(0) if pooler is None else pooler.wanted(self.sequence.computed, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The rows of a step, what is known of them before it runs, and what went wrong while it was made.
+
+    Counts are of the moment of planning: the sequences go on, the plan does not.
+    """
+
+    rows: tuple[PlannedRows, ...]
+    preempted: int = 0  # sequences that gave up their memory for it
+    faults: tuple[tuple[Sequence, Exception], ...] = ()  # sequences that could not even be planned
+    total_rows: int = field(init=False)
+    decode_rows: int = field(init=False)  # one for each sequence that decodes
+    draft_rows: int = field(init=False)
+    single_rows: int = field(init=False)  # of sequences that had one token to be fed: they decode, or soon will
+    chunks: tuple[Chunk, ...] = field(init=False)  # of the others
+
+    def __post_init__(self) -> None:
+        values = {
+            "total_rows": sum(rows.rows for rows in self.rows),
+            "decode_rows": sum(rows.is_decode for rows in self.rows),
+            "draft_rows": sum(len(rows.drafts) for rows in self.rows),
+            "single_rows": sum(rows.sequence.pending == 1 for rows in self.rows),
+            "chunks": tuple(
+                Chunk(rows.sequence.computed, rows.count) for rows in self.rows if rows.sequence.pending > 1
+            ),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)

@@ -1,0 +1,212 @@
+"""Decides which sequences run and how many tokens of each go into the next step; no clock, no threads.
+
+Memory is given out block by block as sequences grow. Where a sequence cannot grow, the one of the lowest urgency gives
+up all that it holds and waits in its old place, with its tokens kept: it is computed again, with the same bits. There
+is no deadlock and no livelock, because ranks are a total order that never changes: the most urgent sequence that runs
+is never the one to give way to another, alone it can have all blocks, which `add` checked are enough, and so it ends.
+Then the same holds for the next. Only a bounded number of later requests can be more urgent (see WaitingQueue).
+"""
+
+from bisect import insort
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from engine.config import EngineConfig
+from engine.memory.memory import Memory
+from engine.runner_protocol import ModelRunner
+from engine.scheduling.admission import WaitingQueue, rank_of
+from engine.scheduling.chunks import ChunkBudget
+from engine.scheduling.pace import Pace
+from engine.scheduling.plan import PlannedRows, StepPlan
+from engine.sequence import Sequence
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class Scheduler:
+    """Sequences wait, run, may have to wait again, and end; each step is planned anew from what runs."""
+
+    def __init__(self, config: EngineConfig, memory: Memory, runner: ModelRunner) -> None:
+        most = min(runner.max_rows, runner.max_logit_rows)
+        if config.lanes > most:
+            raise ValueError(f"lanes must be at most the {most} rows of a step, not {config.lanes}.")
+        self._config = config
+        self._memory = memory
+        self._block_tokens = runner.block_tokens
+        self._max_rows = runner.max_rows
+        self._max_logit_rows = runner.max_logit_rows
+        self._has_states = runner.state_slots > 0
+        self.waiting = WaitingQueue(turn=config.lanes + config.max_waiting)
+        self.running: list[Sequence] = []  # the most urgent first
+        self.pace = Pace()
+        self._chunks = ChunkBudget(config, self.pace)
+        self._preempted = 0  # since the step began
+        self._faults: list[tuple[Sequence, Exception]] = []  # likewise
+        self._refused: tuple[Sequence, int, int] | None = None  # for whom there was no room, and how things were
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self.waiting)
+
+    @property
+    def target_seconds(self) -> float | None:
+        """What a step in which answers run beside prompts is to take at most; None before anything was measured."""
+        return self._chunks.last_target
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence that the memory could hold by itself to its end."""
+        assert self._memory.fits(sequence.worst_case_tokens)
+        self.waiting.add(sequence)
+
+    def remove(self, sequence: Sequence, *, is_faulty: bool = False) -> None:
+        """Drop a sequence at any stage, and free what it holds; what a faulty one computed is not trusted."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        self.waiting.discard(sequence)
+        if is_faulty:
+            self._memory.forget(sequence)
+        else:
+            self._memory.release(sequence)
+
+    def schedule(self) -> StepPlan:
+        """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first."""
+        self._preempted, self._faults = 0, []
+        self._admit()
+        suspect = next((sequence for sequence in self.running if sequence.is_suspect), None)
+        among = list(self.running) if suspect is None else [suspect]
+        single = self._plan_single_rows(among)
+        planned = single + self._plan_prompts(among, len(single))
+        rows = tuple(rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
+        return StepPlan(rows, self._preempted, tuple(self._faults))
+
+    def advance(self, rows: PlannedRows) -> None:
+        """Note that planned rows were computed."""
+        rows.sequence.computed += rows.count
+        self._memory.note_computed(rows.sequence)
+
+    def isolate(self, plan: StepPlan) -> None:
+        """After a fault in a step of several: have what was planned computed again, each sequence alone.
+
+        A recurrent state may have moved on or not, so what has one begins again.
+        """
+        for rows in plan.rows:
+            rows.sequence.alone_until = rows.sequence.computed + rows.count
+            if self._has_states:
+                self._preempt(rows.sequence)
+
+    # Admission
+
+    def _admit(self) -> None:
+        while len(self.running) < self._config.lanes:
+            sequence = self.waiting.next(self.running, self._may_start)
+            if sequence is None or not self._try_start(sequence):
+                return
+
+    def _may_start(self, sequence: Sequence) -> bool:
+        """One of several answers waits for the first to compute their prompt, which the others then find cached."""
+        if sequence.needs_whole_prompt or sequence.prompt_tokens <= self._block_tokens:
+            return True
+        request = sequence.request
+        return not any(
+            other.new_tokens == 0 and other.request.id == request.id and other.request.prompt == request.prompt
+            for other in self.running
+        )
+
+    def _try_start(self, sequence: Sequence) -> bool:
+        """Give a sequence a lane, if there is room for its next rows and for those of all that run; False if not."""
+        now = (sequence, len(self.running), self._memory.free_blocks)
+        blocks = sum(map(self._next_blocks, [sequence, *self.running]))
+        if now == self._refused or (self.running and not self._memory.has_room(blocks * self._block_tokens)):
+            return False
+        self.waiting.discard(sequence)
+        insort(self.running, sequence, key=rank_of)
+        has_room = self._unless_faulty(self._attach, sequence)
+        if has_room is False:  # what the cache holds of it was the last room for its own rows
+            self._stop(sequence)
+            sequence.cached_tokens = 0
+            self._refused = now
+        return has_room is not False
+
+    def _next_blocks(self, sequence: Sequence) -> int:
+        """How many blocks a sequence needs for its next rows; the reserve is that none is thought to need less than one."""
+        end = sequence.computed + min(sequence.pending, self._config.prefill_rows)
+        held = len(sequence.tables[0]) if sequence.tables else 0
+        return max(1, self._memory.blocks_for(end) - held)
+
+    def _attach(self, sequence: Sequence) -> bool:
+        self._memory.attach(sequence)
+        return len(self.running) == 1 or self._memory.reach(sequence) > sequence.computed
+
+    # Rows
+
+    def _plan_single_rows(self, among: list[Sequence]) -> list[PlannedRows]:
+        """Plan one row of each that has one token to be fed."""
+        planned = []
+        for sequence in among:
+            if sequence.pending == 1 and self._has_grown(sequence, sequence.computed + 1):
+                planned.append(PlannedRows(sequence, 1))
+        return planned
+
+    def _plan_prompts(self, among: list[Sequence], single_rows: int) -> list[PlannedRows]:
+        """Deal out the rows, and rows of logits, that a step has left; a prompt that is scored needs one each."""
+        planned: list[PlannedRows] = []
+        rows, logit_rows = self._max_rows - single_rows, self._max_logit_rows - single_rows
+        self._chunks.begin(single_rows)
+        for sequence in among:
+            if sequence.pending > 1 and sequence in self.running:
+                count = self._unless_faulty(self._chunk_rows, sequence, rows, logit_rows) or 0
+                chunk = PlannedRows(sequence, count)
+                if count and chunk.logit_rows <= logit_rows and self._has_grown(sequence, sequence.computed + count):
+                    planned.append(chunk)
+                    rows -= count
+                    logit_rows -= chunk.logit_rows
+        return planned
+
+    def _chunk_rows(self, sequence: Sequence, rows: int, logit_rows: int) -> int:
+        """How many of its next rows a prompt gets; no more than it has room for without taking another's, but one."""
+        self._memory.catch_up(sequence)
+        room = max(1, self._memory.reach(sequence) - sequence.computed)
+        wanted = min(sequence.pending, room, rows, logit_rows if sequence.is_scored else rows)
+        if wanted == 0:
+            return 0
+        wanted = self._memory.chunk_end(sequence, sequence.computed + wanted) - sequence.computed
+        return self._chunks.take(sequence.computed, wanted)
+
+    # Memory
+
+    def _has_grown(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for a sequence's positions below `tokens`, at the cost of the least urgent, be it itself."""
+        while sequence in self.running:
+            if self._unless_faulty(self._memory.grow, sequence, tokens):
+                return True
+            if sequence in self.running:
+                self._preempt(self.running[-1])
+        return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        sequence.preemptions += 1
+        self._preempted += 1
+        self._stop(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        """Take a lane and all memory from a sequence, which will begin again from its tokens."""
+        self.running.remove(sequence)
+        self._memory.release(sequence)
+        sequence.restart()
+        self.waiting.add(sequence)
+
+    def _unless_faulty(
+        self,
+        act: Callable[Concatenate[Sequence, Arguments], Result],
+        sequence: Sequence,
+        *args: Arguments.args,
+        **others: Arguments.kwargs,
+    ) -> Result | None:
+        """Do something for one sequence; if it fails, the sequence is dropped, and no other notices."""
+        try:
+            return act(sequence, *args, **others)
+        except Exception as error:
+            self._faults.append((sequence, error))
+            self.remove(sequence, is_faulty=True)
+            return None

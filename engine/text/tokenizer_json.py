@@ -1,0 +1,227 @@
+"""Hugging Face's tokenizer files -> the `tokenizer.*` metadata that a GGUF file of the same model has.
+
+tokenizer.json holds the vocabulary; special tokens and the template stand in tokenizer_config.json,
+generation_config.json and chat_template.jinja.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import ModelFileError, UnsupportedModelError
+from engine.text.pretokenizers_json import pre_tokenizer_name
+from engine.text.vocabulary import END_MARKERS, PREFIX, TokenType
+from engine.weights.gguf_values import MetadataValue
+from engine.weights.json_file import read_json_object
+
+MAX_TOKENIZER_BYTES = 100_000_000
+MAX_TEMPLATE_BYTES = 1 << 20
+MAX_TOKENS = 1 << 22
+_NEVER_MERGED = -1e9
+
+
+def tokenizer_metadata(folder: Path, size: int) -> dict[str, MetadataValue]:
+    """The keys `tokenizer.*`, with names made up for ids below `size` that have none; nothing without tokenizer.json.
+
+    Raises ModelFileError or UnsupportedModelError.
+    """
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return {}
+    files = _TokenizerFiles.read(path)
+    tokens = _token_list(files, size)
+    ids = {text: token for token, text in enumerate(tokens)}
+    metadata: dict[str, MetadataValue] = {PREFIX + "tokens": tokens}
+    metadata[PREFIX + "token_type"] = _types(files, tokens)
+    if _is_byte_level(files):
+        pre = pre_tokenizer_name(files.body.get("pre_tokenizer"), files.model.get("ignore_merges") is True, path)
+        metadata |= {PREFIX + "model": "gpt2", PREFIX + "pre": pre, PREFIX + "merges": files.merges}
+    else:
+        metadata |= {PREFIX + "model": "llama", PREFIX + "add_space_prefix": _adds_space(files)}
+        metadata[PREFIX + "scores"] = _scores(files.merges, tokens)
+    metadata |= _special_ids(files, ids) | _added_ends(files, ids)
+    template = _template(folder, files.config)
+    return metadata if template is None else metadata | {"tokenizer.chat_template": template}
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenizerFiles:
+    path: Path  # of tokenizer.json
+    body: Mapping[str, Any]
+    model: Mapping[str, Any]
+    vocabulary: Mapping[str, int]
+    merges: list[str]  # "left right", best first
+    added: list[Mapping[str, Any]]
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "_TokenizerFiles":
+        body = read_json_object(path, MAX_TOKENIZER_BYTES)
+        model, added = body.get("model"), body.get("added_tokens") or []
+        if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+            kind = model.get("type") if isinstance(model, dict) else None
+            raise UnsupportedModelError(f"{path} is of the kind {kind!r}; this version reads BPE tokenizers.")
+        vocabulary = model.get("vocab")
+        if not isinstance(vocabulary, dict) or not all(type(token) is int for token in vocabulary.values()):
+            raise ModelFileError(f"{path} is broken: its vocab does not give each token a number.")
+        if not isinstance(added, list) or not all(_is_added(entry) for entry in added):
+            raise ModelFileError(f"{path} is broken: its added_tokens are not tokens.")
+        config, generation = (
+            read_json_object(other, MAX_TOKENIZER_BYTES) if (other := path.with_name(name)).exists() else {}
+            for name in ("tokenizer_config.json", "generation_config.json")
+        )
+        return cls(path, body, model, vocabulary, _merges(model, path), added, config, generation)
+
+
+def _is_added(entry: object) -> bool:
+    return isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str)
+
+
+def _merges(model: Mapping[str, Any], path: Path) -> list[str]:
+    """Older files hold "left right", newer ones pairs."""
+    merges = model.get("merges", [])
+    if isinstance(merges, list):
+        kinds = set(map(type, merges))
+        if kinds <= {str}:
+            return cast(list[str], merges)
+        if kinds == {list} and all(len(pair) == 2 and {type(part) for part in pair} == {str} for pair in merges):
+            return [" ".join(pair) for pair in merges]
+    raise ModelFileError(f"{path} is broken: its merges are not pairs of texts.")
+
+
+def _token_list(files: _TokenizerFiles, size: int) -> list[str]:
+    """Text of each id; ids that nobody names are [PAD7] and the like, which no text gives."""
+    named = {token: text for text, token in files.vocabulary.items()}
+    named |= {entry["id"]: entry["content"] for entry in files.added}
+    if not named or min(named) < 0 or max(named) >= MAX_TOKENS:
+        raise ModelFileError(f"{files.path} is broken: its ids are not within 0 to {MAX_TOKENS}.")
+    return [named.get(token, f"[PAD{token}]") for token in range(max(max(named) + 1, size))]
+
+
+def _is_byte_level(files: _TokenizerFiles) -> bool:
+    """Whether bytes are written as letters; else as <0x0A>, and spaces as U+2581."""
+    if files.model.get("byte_fallback") is True:
+        return False
+    parts = [*_parts(files.body.get("pre_tokenizer")), *_parts(files.body.get("decoder"))]
+    if any(part.get("type") == "ByteLevel" for part in parts):
+        return True
+    raise UnsupportedModelError(f"{files.path} has neither byte-level tokens nor a byte fallback.")
+
+
+def _parts(value: object) -> list[Mapping[str, Any]]:
+    """The members of a sequence of normalizers, pre-tokenizers, ..., or the only one."""
+    if not isinstance(value, dict):
+        return []
+    members = next(
+        (value[key] for key in ("normalizers", "pretokenizers", "processors", "decoders") if key in value), 0
+    )
+    return [part for part in members if isinstance(part, dict)] if isinstance(members, list) else [value]
+
+
+def _adds_space(files: _TokenizerFiles) -> bool:
+    """Whether a text is encoded as if a space stood before it."""
+    for part in _parts(files.body.get("pre_tokenizer")):
+        if part.get("type") == "Metaspace":
+            return part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space") is not False
+    return any(part.get("type") == "Prepend" for part in _parts(files.body.get("normalizer")))
+
+
+def _types(files: _TokenizerFiles, tokens: list[str]) -> NDArray[np.int32]:
+    types = np.full(len(tokens), TokenType.NORMAL, np.int32)
+    known = {*files.vocabulary.values(), *(entry["id"] for entry in files.added)}
+    types[[token for token in range(len(tokens)) if token not in known]] = TokenType.UNUSED
+    if files.model.get("byte_fallback") is True:
+        names = {f"<0x{byte:02X}>" for byte in range(256)}
+        types[[token for text, token in files.vocabulary.items() if text in names]] = TokenType.BYTE
+    for entry in files.added:
+        types[entry["id"]] = TokenType.CONTROL if entry.get("special") is True else TokenType.USER_DEFINED
+    unknown = files.model.get("unk_token")
+    if isinstance(unknown, str) and unknown in files.vocabulary:
+        types[files.vocabulary[unknown]] = TokenType.UNKNOWN
+    return types
+
+
+def _scores(merges: list[str], tokens: list[str]) -> NDArray[np.float32]:
+    """SentencePiece merges the best score first: the earlier the first merge that gives a token, the better."""
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(merges):
+        ranks.setdefault(merge.replace(" ", "", 1), rank)
+    return np.array([-float(ranks[text]) if text in ranks else _NEVER_MERGED for text in tokens], np.float32)
+
+
+def _special_ids(files: _TokenizerFiles, ids: Mapping[str, int]) -> dict[str, MetadataValue]:
+    metadata: dict[str, MetadataValue] = {}
+    for key, name in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"), ("unk_token", "unknown")):
+        token = ids.get(_token_text(files.config.get(key)))
+        if token is not None:
+            metadata[f"{PREFIX}{name}_token_id"] = token
+    eos = metadata.get(PREFIX + "eos_token_id")
+    ends = _generation_ends(files, ids)
+    if eos is None and ends:
+        metadata[PREFIX + "eos_token_id"] = eos = ends[0]
+    texts = {token: text for text, token in ids.items()}
+    # Two more have a key; those that every reader knows by their text need none.
+    others = sorted((end for end in ends if end != eos), key=lambda end: texts[end] in END_MARKERS)
+    return metadata | {f"{PREFIX}{key}_token_id": end for key, end in zip(("eot", "eom"), others, strict=False)}
+
+
+def _generation_ends(files: _TokenizerFiles, ids: Mapping[str, int]) -> list[int]:
+    ends = files.generation.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    return [end for end in ends if type(end) is int and 0 <= end < len(ids)]
+
+
+def _token_text(value: object) -> str:
+    """A special token is named by its text, or by an object that has it as content; "" for none."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
+def _added_ends(files: _TokenizerFiles, ids: Mapping[str, int]) -> dict[str, MetadataValue]:
+    """Whether BOS and EOS are put around a text: by the configuration's word, else by the post-processor."""
+    singles: list[list[Any]] = [
+        part["single"] for part in _post_processors(files) if isinstance(part.get("single"), list)
+    ]
+    single = singles[0] if singles else []
+    places = [_special_token(piece) for piece in single]
+    metadata: dict[str, MetadataValue] = {}
+    for key, place, name in (("bos", 0, "bos_token"), ("eos", -1, "eos_token")):
+        said = files.config.get(f"add_{key}_token")
+        text = _token_text(files.config.get(name))
+        by_template = len(places) > 1 and text != "" and places[place] == text
+        metadata[f"{PREFIX}add_{key}_token"] = (said if isinstance(said, bool) else by_template) and text in ids
+    return metadata
+
+
+def _special_token(piece: object) -> str | None:
+    """The special token that stands in this place of a post-processor's template; None where the text does."""
+    match piece:
+        case {"SpecialToken": {"id": str(text)}}:
+            return text
+    return None
+
+
+def _post_processors(files: _TokenizerFiles) -> list[Mapping[str, Any]]:
+    return [part for part in _parts(files.body.get("post_processor")) if part.get("type") == "TemplateProcessing"]
+
+
+def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """chat_template.jinja wins over the configuration, where several templates may stand by name."""
+    path = folder / "chat_template.jinja"
+    try:
+        if path.exists():
+            if path.stat().st_size > MAX_TEMPLATE_BYTES:
+                raise ModelFileError(f"{path} has more than {MAX_TEMPLATE_BYTES} bytes; fetch it again.")
+            return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}; fetch it again.") from error
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None

@@ -1,0 +1,69 @@
+"""The experts of a mixture: GGUF has one tensor a layer for all gates, one for all ups and one for all downs.
+
+Folders hold them merged, `mlp.experts.gate_up_proj` [experts, gates then ups, hidden] and `mlp.experts.down_proj`, or
+one tensor an expert, `mlp.experts.7.gate_proj.weight`.
+"""
+
+import re
+from collections import defaultdict
+
+from engine.errors import ModelFileError
+from engine.weights.mapping.names import Stored, layer_of
+from engine.weights.mapping.recipe import Recipe, half_of_each
+from engine.weights.metadata import Metadata
+from engine.weights.safetensors_file import StoredTensor
+
+_SINGLE = re.compile(r"mlp\.experts\.(\d{1,5})\.(gate|up|down)_proj\.weight", re.ASCII)
+_MERGED = re.compile(r"mlp\.experts\.(gate_up|down)_proj", re.ASCII)
+
+
+def is_expert(name: str) -> bool:
+    """Whether a plain name is that of an expert's tensor, or of all experts'."""
+    place = layer_of(name)
+    return place is not None and (_SINGLE.fullmatch(place[1]) or _MERGED.fullmatch(place[1])) is not None
+
+
+def expert_count(config: Metadata) -> int:
+    """transformers 4 and 5 call it by different names."""
+    key = "num_experts" if "num_experts" in config else "num_local_experts"
+    return config.integer(key, minimum=1, maximum=4096)
+
+
+def expert_recipes(tensors: Stored, config: Metadata) -> dict[str, Recipe]:
+    """The recipes of all `ffn_*_exps.weight`, from those of the tensors that `is_expert` picks."""
+    count = expert_count(config)
+    recipes: dict[str, Recipe] = {}
+    single: dict[str, dict[int, StoredTensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        place = layer_of(name)
+        assert place is not None
+        prefix = f"blk.{place[0]}.ffn_"
+        if (one := _SINGLE.fullmatch(place[1])) is not None:
+            single[f"{prefix}{one[2]}_exps.weight"][int(one[1])] = tensor
+        else:
+            recipes |= _merged(prefix, place[1], tensor, count, config)
+    return recipes | {name: _joined(name, experts, count, config) for name, experts in single.items()}
+
+
+def _merged(prefix: str, kind: str, tensor: StoredTensor, count: int, config: Metadata) -> dict[str, Recipe]:
+    if len(tensor.shape) != 3 or tensor.shape[0] != count:
+        raise ModelFileError(f"{config.path} does not fit its tensors: {tensor.name} does not hold {count} experts.")
+    if kind.endswith("down_proj"):
+        return {f"{prefix}down_exps.weight": Recipe(shape=tensor.shape, sources=(tensor.name,))}
+    _, rows, columns = tensor.shape
+    if rows % 2:
+        raise ModelFileError(f"{config.path} does not fit its tensors: {tensor.name} has no equal gates and ups.")
+    shape = (count, rows // 2, columns)
+    return {
+        f"{prefix}{kind}_exps.weight": Recipe(shape=shape, sources=(tensor.name,), rows=half_of_each(rows // 2, half))
+        for half, kind in enumerate(("gate", "up"))
+    }
+
+
+def _joined(name: str, experts: dict[int, StoredTensor], count: int, config: Metadata) -> Recipe:
+    missing = next((number for number in range(count) if number not in experts), None)
+    if missing is not None or len(experts) != count:
+        what = f"expert {missing} is missing" if missing is not None else f"there are {len(experts)} experts"
+        raise ModelFileError(f"{config.path} does not fit its tensors: of the {count} of {name}, {what}.")
+    sources = tuple(experts[number].name for number in range(count))
+    return Recipe(shape=(count, *experts[0].shape), sources=sources)

@@ -1,0 +1,37 @@
+"""The families that folders of safetensors can be of, by `model_type` in config.json."""
+
+from collections.abc import Callable
+
+from engine.errors import UnsupportedModelError
+from engine.weights.mapping.gemma3 import map_gemma3
+from engine.weights.mapping.llama import map_llama
+from engine.weights.mapping.names import Stored
+from engine.weights.mapping.qwen2 import map_qwen2
+from engine.weights.mapping.qwen3 import map_qwen3
+from engine.weights.mapping.qwen3moe import map_qwen3moe
+from engine.weights.mapping.qwen35moe import map_qwen35moe
+from engine.weights.mapping.recipe import Mapped
+from engine.weights.metadata import Metadata
+
+MAPPINGS: dict[str, Callable[[Metadata, Stored], Mapped]] = {
+    "llama": map_llama,
+    "qwen2": map_qwen2,
+    "qwen3": map_qwen3,
+    "qwen3_moe": map_qwen3moe,
+    "gemma3_text": map_gemma3,
+    "gemma3": map_gemma3,
+    "qwen3_5_moe_text": map_qwen35moe,
+    "qwen3_5_moe": map_qwen35moe,
+}
+
+
+def map_model(config: Metadata, stored: Stored) -> Mapped:
+    """The model in GGUF's terms. Raises UnsupportedModelError or ModelFileError."""
+    kind = config.text("model_type")
+    if kind not in MAPPINGS:
+        raise UnsupportedModelError(
+            f"{config.path} is of the model type {kind!r}; this version reads folders of {', '.join(MAPPINGS)}."
+        )
+    mapped = MAPPINGS[kind](config, stored)
+    mapped.metadata = {f"{mapped.architecture}.{key}": value for key, value in mapped.metadata.items()}
+    return mapped

@@ -1,0 +1,37 @@
+"""Opens a model of any format that this version reads, by what its path is."""
+
+from pathlib import Path
+
+from engine.errors import ModelFileError
+from engine.weights.gguf import GgufFile
+from engine.weights.merged import MergedFiles
+from engine.weights.safetensors_folder import SafetensorsFolder
+from engine.weights.split import open_split, parts_of
+from engine.weights.weights_file import WeightsFile
+
+
+def open_weights(path: Path) -> WeightsFile:
+    """Open a GGUF file, all parts of a split one, or a folder of safetensors.
+
+    Raises ModelNotFoundError, ModelFileError or UnsupportedModelError, whatever is there.
+    """
+    if path.is_dir():
+        return SafetensorsFolder(path)
+    file = GgufFile.open(path)
+    try:
+        count = parts_of(file)
+    except ModelFileError:
+        file.close()
+        raise
+    if count <= 1:
+        return file
+    file.close()
+    return open_split(path, count)
+
+
+def open_beside(file: WeightsFile, other: Path) -> WeightsFile:
+    """Show a second file's tensors (a separate draft head's, say) beside those of `file`, which win over them.
+
+    Raises what `open_weights` does. Closing the result closes both.
+    """
+    return MergedFiles((file, open_weights(other)), first_wins=True)

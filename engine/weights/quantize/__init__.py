@@ -1,0 +1,1 @@
+"""Weights of float types made smaller as they are loaded or written."""

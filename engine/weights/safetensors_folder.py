@@ -1,0 +1,149 @@
+"""A folder of config.json, tokenizer.json and safetensors, shown as the GGUF file that could be made of it.
+
+Tensors are made as they are asked for, row by row: nothing is converted ahead, and pages are given back behind.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import ModelFileError, UnsupportedModelError
+from engine.text.tokenizer_json import tokenizer_metadata
+from engine.weights.gguf_tensors import TensorInfo
+from engine.weights.gguf_values import MetadataValue
+from engine.weights.mapping.config import read_config
+from engine.weights.mapping.families import map_model
+from engine.weights.mapping.recipe import Recipe
+from engine.weights.safetensors_shards import SafetensorsShards
+from engine.weights.widen import as_float32
+
+_ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+
+class SafetensorsFolder:
+    """A WeightsFile."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ModelNotFoundError, ModelFileError or UnsupportedModelError, whatever the folder holds."""
+        self.path = folder
+        config = read_config(folder)
+        self._shards = SafetensorsShards(folder)
+        try:
+            mapped = map_model(config, self._shards.tensors)
+            self.architecture = mapped.architecture
+            self._recipes, self._made = mapped.recipes, mapped.made
+            self.tensors: Mapping[str, TensorInfo] = self._describe()
+            self.metadata: Mapping[str, MetadataValue] = {
+                "general.architecture": mapped.architecture,
+                "general.name": folder.resolve().name,
+                **mapped.metadata,
+                **tokenizer_metadata(folder, self._vocabulary()),
+            }
+        except BaseException:
+            self._shards.close()
+            raise
+
+    @property
+    def nbytes(self) -> int:
+        return self._shards.nbytes
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        shape = self.tensors[name].shape
+        return self.rows(name, 0, math.prod(shape[:-1]))
+
+    def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
+        """uint8 [count, row_bytes]: a view where the rows lie in the file as they are, else a copy."""
+        if name in self._made:
+            made = self._made[name]
+            return made.reshape(-1, made.shape[-1])[first : first + count].view(np.uint8)
+        recipe = self._recipes[name]
+        stored = self._gathered(name, recipe, first, count)
+        dtype = self._shards.tensors[recipe.sources[0]].dtype
+        if recipe.columns is not None:
+            stored = np.take(stored.view(f"u{_ELEMENT_BYTES[dtype]}"), recipe.columns, axis=1).view(np.uint8)
+        if not _is_widened(recipe):
+            return stored
+        values = as_float32(dtype, stored)
+        changed = values if recipe.change is None else recipe.change(values)
+        return np.ascontiguousarray(changed).view(np.uint8)
+
+    def release(self, name: str, first_row: int, rows: int) -> None:
+        """Give the memory of the pages back that the rows were made of, and of what lies between these."""
+        if name in self._made:
+            return
+        recipe = self._recipes[name]
+        each = self._shards.tensors[recipe.sources[0]].rows
+        wanted = _order(recipe, first_row, rows)
+        first, last = int(wanted.min()), int(wanted.max())
+        for number in range(first // each, last // each + 1):
+            start, end = max(first - number * each, 0), min(last - number * each, each - 1)
+            self._shards.release(recipe.sources[number], start, end - start + 1)
+
+    def check_size(self) -> None:
+        self._shards.check_size()
+
+    def close(self) -> None:
+        self._shards.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.close()
+
+    def _vocabulary(self) -> int:
+        """How many tokens have an embedding."""
+        embedding = self.tensors.get("token_embd.weight")
+        return 0 if embedding is None else embedding.shape[0]
+
+    def _describe(self) -> dict[str, TensorInfo]:
+        tensors = {name: self._info(name, recipe) for name, recipe in self._recipes.items()}
+        made = {name: TensorInfo(name, values.shape, "F32", 0, values.nbytes) for name, values in self._made.items()}
+        return tensors | made
+
+    def _info(self, name: str, recipe: Recipe) -> TensorInfo:
+        """Check that the recipe can be followed, and say what comes out."""
+        stored = self._shards.tensors
+        first, *others = (stored[source] for source in recipe.sources)
+        if first.dtype not in _ELEMENT_BYTES:
+            raise UnsupportedModelError(
+                f"{self.path}: {first.name} is of the type {first.dtype}, which this version cannot run;"
+                f" use a model in one of {', '.join(_ELEMENT_BYTES)}."
+            )
+        unlike = next((other for other in others if (other.shape, other.dtype) != (first.shape, first.dtype)), None)
+        if unlike is not None:
+            raise ModelFileError(f"{self.path} is broken: {unlike.name} is of another shape or type than {first.name}.")
+        if not first.shape or 0 in first.shape or first.shape[-1] != recipe.shape[-1]:
+            raise ModelFileError(f"{self.path} is broken: {first.name} has the shape {list(first.shape)}.")
+        type_name = "F32" if _is_widened(recipe) else first.dtype
+        nbytes = math.prod(recipe.shape) * _ELEMENT_BYTES[type_name]
+        return TensorInfo(name, recipe.shape, type_name, 0, nbytes)
+
+    def _gathered(self, name: str, recipe: Recipe, first: int, count: int) -> NDArray[np.uint8]:
+        """The wanted rows in their stored type, before any change: uint8 [count, row_bytes]."""
+        each = self._shards.tensors[recipe.sources[0]].rows
+        if recipe.rows is None and first // each == (first + count - 1) // each:
+            return self._shards.rows(recipe.sources[first // each], first % each, count)
+        wanted = _order(recipe, first, count)
+        if not 0 <= wanted.min() <= wanted.max() < each * len(recipe.sources):
+            raise ModelFileError(f"{self.path} is broken: {name} is smaller than its config.json says.")
+        sources, places = np.divmod(wanted, each)
+        row_bytes = self._shards.rows(recipe.sources[0], 0, 1).shape[1]
+        gathered = np.empty((count, row_bytes), np.uint8)
+        for number in np.unique(sources):
+            there = sources == number
+            gathered[there] = self._shards.rows(recipe.sources[number], 0, each)[places[there]]
+        return gathered
+
+
+def _order(recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:
+    wanted = np.arange(first, first + count)
+    return wanted if recipe.rows is None else recipe.rows(wanted)
+
+
+def _is_widened(recipe: Recipe) -> bool:
+    return recipe.float32 or recipe.change is not None

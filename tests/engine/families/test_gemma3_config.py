@@ -1,0 +1,87 @@
+"""What a gemma3 file says of its layers, and what of it is refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from engine.errors import ModelError
+from engine.families.family import KvLayers
+from engine.families.gemma3_config import Gemma3Config, read_gemma3_config
+from engine.weights.gguf import GgufFile
+from engine.weights.weights_file import WeightsFile
+from tests.tiny_families import write_tiny_family
+
+
+@dataclass
+class Changed:
+    """A file with other metadata than is written in it."""
+
+    file: GgufFile
+    changes: Mapping[str, object] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.file, name)
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        return {**self.file.metadata, **{f"gemma3.{key}": value for key, value in self.changes.items()}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> GgufFile:
+    return GgufFile.open(write_tiny_family(tmp_path / "tiny.gguf", "gemma3", layers=12, pattern=None, window=48))
+
+
+def read(file: GgufFile, **changes: object) -> Gemma3Config:
+    renamed = {key.replace("__", "."): value for key, value in changes.items()}
+    return read_gemma3_config(cast(WeightsFile, Changed(file, renamed)))
+
+
+def test_without_a_pattern_every_sixth_layer_sees_all_positions(file: GgufFile) -> None:
+    config = read(file)
+    assert config.slides == ((True,) * 5 + (False,)) * 2
+    assert config.kv_layers == (KvLayers(0, 2, 2, 16), KvLayers(48, 10, 2, 16))
+
+
+def test_a_pattern_may_be_a_number_or_tell_of_each_layer(file: GgufFile) -> None:
+    assert read(file, attention__sliding_window_pattern=4).slides == ((True,) * 3 + (False,)) * 3
+    named = [True, False] * 6
+    assert read(file, attention__sliding_window_pattern=named).slides == tuple(named)
+
+
+def test_sliding_layers_turn_by_a_base_of_their_own_without_scaling(file: GgufFile) -> None:
+    config = read(file, rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
+    assert (config.rope.base, config.sliding_rope.base) == (1e6, 10000.0)
+    assert config.rope != config.sliding_rope
+    assert read(file, rope__freq_base_swa=5000.0).sliding_rope.base == 5000.0
+
+
+def test_the_scale_of_queries_follows_the_head_but_for_62_layers(file: GgufFile) -> None:
+    config = read(file)
+    assert config.attention_scale == pytest.approx(config.head_dim**-0.5)
+    assert read(file, attention__scale=0.125).attention_scale == 0.125
+    large = read(file, block_count=62, attention__key_length=32, attention__value_length=32)
+    assert large.attention_scale == pytest.approx((large.hidden / large.heads) ** -0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"final_logit_softcapping": 30.0}, "caps its logits"),
+        ({"attention__sliding_window": 0}, r"gemma3\.attention\.sliding_window' is not from 1"),
+        ({"attention__sliding_window_pattern": [True] * 11}, "does not tell of each layer"),
+        ({"attention__sliding_window_pattern": 0}, "sliding_window_pattern' is not from 1"),
+        ({"rope__freq_base_swa": -1.0}, "rope base of its sliding layers is -1"),
+        ({"expert_count": 8}, "mixture of experts"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(file: GgufFile, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read(file, **changes)
+
+
+def test_a_cap_of_zero_is_none(file: GgufFile) -> None:
+    assert read(file, final_logit_softcapping=0.0) == read(file)

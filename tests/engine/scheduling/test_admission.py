@@ -1,0 +1,106 @@
+"""Whose turn it is, and how long anyone can be passed over."""
+
+import random
+from itertools import count
+
+import pytest
+
+from engine.scheduling.admission import AGEING, PRIORITY_LIMIT, WaitingQueue
+from engine.sequence import Sequence
+from engine.token_chooser import TokenChooser
+from tests.engine.scripted import a_request
+
+TURN = 50
+
+
+def a_sequence(priority: int = 0, caller: bytes = b"") -> Sequence:
+    request = a_request(priority=priority, caller=caller)
+    return Sequence(request, 4, TokenChooser(request))
+
+
+def admitted(queue: WaitingQueue, running: list[Sequence], lanes: int = 1000) -> list[Sequence]:
+    """Those that get a lane while all that did keep theirs, in order."""
+    order = []
+    while len(running) < lanes:
+        sequence = queue.next(running, lambda _: True)
+        if sequence is None:
+            break
+        queue.discard(sequence)
+        running.append(sequence)
+        order.append(sequence)
+    return order
+
+
+def queue_of(*sequences: Sequence) -> WaitingQueue:
+    queue = WaitingQueue(TURN)
+    for sequence in sequences:
+        queue.add(sequence)
+    return queue
+
+
+def test_equals_are_served_in_order_of_arrival() -> None:
+    sequences = [a_sequence() for _ in range(5)]
+    assert admitted(queue_of(*sequences), []) == sequences
+
+
+def test_the_lower_priority_is_served_first_until_waiting_has_made_up_for_it() -> None:
+    patient = a_sequence(priority=1)
+    hasty = [a_sequence(priority=0) for _ in range(2 * AGEING)]
+    order = admitted(queue_of(patient, *hasty), [])
+    assert order == [*hasty[: AGEING - 1], patient, *hasty[AGEING - 1 :]]
+
+
+def test_callers_take_turns_and_one_that_holds_lanes_comes_after_one_that_holds_none() -> None:
+    flood = [a_sequence(caller=b"a") for _ in range(6)]
+    few = [a_sequence(caller=b"b") for _ in range(2)]
+    assert admitted(queue_of(*flood, *few), []) == [flood[0], few[0], flood[1], few[1], *flood[2:]]
+    busy = [a_sequence(caller=b"a") for _ in range(3)]
+    flood, few = [a_sequence(caller=b"a") for _ in range(2)], [a_sequence(caller=b"b") for _ in range(4)]
+    assert admitted(queue_of(*flood, *few), busy) == [*few[:3], flood[0], few[3], flood[1]]
+
+
+def test_one_that_was_here_before_gets_its_old_place() -> None:
+    sequences = [a_sequence() for _ in range(4)]
+    queue = queue_of(*sequences)
+    running = admitted(queue, [], lanes=2)
+    queue.add(running[1])
+    assert list(queue) == sequences[1:] and len(queue) == 3
+
+
+def test_those_that_may_not_start_are_passed_over_and_keep_their_place() -> None:
+    held, free = a_sequence(), a_sequence()
+    queue = queue_of(held, free)
+    assert queue.next([], lambda sequence: sequence is not held) is free
+    assert queue.next([], lambda _: False) is None
+    assert list(queue) == [held, free]
+
+
+def test_taking_out_what_is_not_in_is_harmless() -> None:
+    queue = queue_of(a_sequence())
+    queue.discard(a_sequence())
+    queue.discard(a_sequence(caller=b"b"))
+    assert len(queue) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_is_passed_over_more_often_than_the_bound_says(seed: int) -> None:
+    rng = random.Random(seed)
+    queue, running, lanes = WaitingQueue(TURN), list[Sequence](), rng.randint(1, 6)
+    callers, priorities = [b"a", b"b", b"c"][: rng.randint(1, 3)], rng.choice([[0], [0, 1], [-2, 0, 3], [-500, 500]])
+    fresh = (bytes([n % 256, n // 256]) for n in count())  # an endless supply of callers that hold no lane
+    waiting = list[Sequence]()
+    overtaken_by = dict[Sequence, int]()
+    for _ in range(600):
+        for _ in range(rng.randint(0, 3)):
+            caller = next(fresh) if rng.random() < 0.3 else rng.choice(callers)
+            waiting.append(a_sequence(rng.choice(priorities), caller))
+            queue.add(waiting[-1])
+            overtaken_by[waiting[-1]] = 0
+        for _ in range(rng.randint(0, min(2, len(running)))):
+            running.remove(rng.choice(running))
+        for sequence in admitted(queue, running, lanes):
+            for other in waiting[: waiting.index(sequence)]:
+                overtaken_by[other] += 1
+            waiting.remove(sequence)
+    width = min(max(priorities), PRIORITY_LIMIT) - max(min(priorities), -PRIORITY_LIMIT)
+    assert max(overtaken_by.values()) <= AGEING * width + TURN * lanes

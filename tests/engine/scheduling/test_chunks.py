@@ -1,0 +1,68 @@
+"""How the rows of prompts are dealt out."""
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.scheduling.chunks import LEAST_CHUNK, ChunkBudget
+from engine.scheduling.pace import Chunk, Pace
+
+DECODE, ROW = 0.016, 0.001
+
+
+def a_budget(*, is_measured: bool = True, row: float = ROW, **config: float) -> ChunkBudget:
+    """Each step that decodes takes 16 ms, and each row of a prompt 1 ms, unless told otherwise."""
+    pace = Pace()
+    if is_measured:
+        pace.note(7, (), DECODE)
+        for rows in (16, 64, 512):
+            pace.note(0, (Chunk(0, rows),), rows * row)
+    return ChunkBudget(EngineConfig(**config), pace)  # type: ignore[arg-type]
+
+
+def taken(budget: ChunkBudget, single_rows: int, *prompts: int) -> list[int]:
+    budget.begin(single_rows)
+    return [budget.take(0, tokens) for tokens in prompts]
+
+
+def test_alone_prompts_share_a_step_oldest_first() -> None:
+    assert taken(a_budget(prefill_rows=100), 0, 70, 70, 70) == [70, 26, 0]  # whole tiles of 16 rows
+
+
+def test_beside_answers_a_chunk_fills_the_target_in_whole_tiles() -> None:
+    # 100 ms leave 84 rows; 7 + 84 rows are 5 tiles and 11 rows.
+    assert taken(a_budget(itl_target_seconds=0.1), 7, 4000) == [73]
+    assert taken(a_budget(itl_target_seconds=0.1), 7, 30, 4000, 4000) == [30, 43, 0]
+
+
+def test_the_default_target_is_four_decode_steps() -> None:
+    budget = a_budget()
+    assert taken(budget, 7, 4000) == [41]
+    assert budget.last_target == pytest.approx(4 * DECODE, rel=0.01)
+
+
+def test_until_rates_are_measured_rows_fill_up_to_the_knee() -> None:
+    budget = a_budget(is_measured=False, knee_rows=16)
+    assert taken(budget, 7, 4000) == [9]
+    assert budget.last_target is None
+
+
+def test_rows_up_to_the_knee_are_planned_whatever_the_target_is_if_they_cost_next_to_nothing() -> None:
+    assert taken(a_budget(row=1e-4, itl_target_seconds=0.001), 7, 4000) == [9]
+    assert taken(a_budget(row=1e-3, itl_target_seconds=0.001), 7, 4000) == [1]
+
+
+def test_a_prompt_gets_its_chunk_in_time_where_the_target_leaves_no_room() -> None:
+    budget = a_budget(row=0.01, itl_target_seconds=0.001, prefill_interval=4)
+    assert [taken(budget, 7, 4000, 4000) for _ in range(8)] == [[0, 0]] * 3 + [[LEAST_CHUNK, 0]] + [[0, 0]] * 3 + [
+        [LEAST_CHUNK, 0]
+    ]
+
+
+def test_what_is_left_of_a_prompt_is_a_whole_grant() -> None:
+    budget = a_budget(row=0.01, itl_target_seconds=0.001, prefill_interval=2)
+    assert [taken(budget, 7, 5) for _ in range(4)] == [[0], [5], [0], [5]]
+
+
+def test_more_answers_than_the_knee_leave_no_free_rows() -> None:
+    budget = a_budget(is_measured=False, knee_rows=16, prefill_interval=3)
+    assert [taken(budget, 20, 4000) for _ in range(3)] == [[0], [0], [LEAST_CHUNK]]
