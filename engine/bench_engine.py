@@ -140,7 +140,7 @@ def _decode_line(loaded: LoadedRunner, ctx0: int, batch: int, seconds: list[floa
         "ms_step": median * 1e3,
         "tok_s": batch / median,
         "best": batch / min(timed),
-        "gb_s": loaded.bytes_per_token / median / 1e9,
+        "gb_s": loaded.weights.of_step(batch) / median / 1e9,
     }
 
 
@@ -171,5 +171,5 @@ def _entry_line(entry: Entry, step_ms: float) -> Line:
 def _rates(entry: Entry, size: dict[str, int]) -> Line:
     """The rates of a matmul over its work and wait; in a prefill the head sees one row, and weights are read often."""
     rows = size.get("B") or (1 if entry.kind == "head" else size["n"])
-    counts = {"gb_s": entry.bytes_read() if "B" in size else None, "gop_s": entry.operations(rows)}
+    counts = {"gb_s": entry.bytes_read(rows) if "B" in size else None, "gop_s": entry.operations(rows)}
     return {name: count / entry.total / 1e6 for name, count in counts.items() if count and entry.total}

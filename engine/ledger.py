@@ -8,18 +8,19 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.runner import Runner
 from engine.weights.ggml_types import GGML_TYPES
+from engine.weights.weight_bytes import WeightBytes
 
 # The layer's number in the name of an op: ops of all layers are summed.
 _LAYER = re.compile(r"\bblk\.\d+\.")
-# How the name of a matmul ends: weight type, outputs x columns.
-_SHAPE = re.compile(r" (\w+) (\d+)x(\d+)$")
+# How the name of a matmul ends: weight type, of how many experts a row reads how many, outputs x columns.
+_SHAPE = re.compile(r" (\w+) (?:(\d+)/(\d+) )?(\d+)x(\d+)$")
 _BY_NAME = {ggml_type.name: ggml_type for ggml_type in GGML_TYPES.values()}
 
 
@@ -40,22 +41,38 @@ class Entry:
     def total(self) -> float:
         return self.work + self.wait
 
-    def bytes_read(self) -> int | None:
-        """Bytes of weights that a step reads here, as the file holds them; None for what reads none."""
+    def bytes_read(self, rows: int) -> float | None:
+        """Bytes of weights that a step of `rows` rows reads here, as the file holds them; None for what reads none.
+
+        Where they are experts', it is the number to expect: see WeightBytes.
+        """
         shape = self._shape()
-        if shape is None or shape[0] not in _BY_NAME:
+        if shape is None or shape.type not in _BY_NAME:
             return None
-        ggml_type = _BY_NAME[shape[0]]
-        return self.ops * shape[1] * shape[2] // ggml_type.block_elements * ggml_type.block_bytes
+        ggml_type = _BY_NAME[shape.type]
+        nbytes = self.ops * shape.outputs * shape.columns // ggml_type.block_elements * ggml_type.block_bytes
+        return WeightBytes(0, shape.experts * nbytes, shape.experts, shape.active).of_step(rows)
 
     def operations(self, rows: int) -> int | None:
         """Multiplications and additions of a step with `rows` rows; None for what is no matmul."""
         shape = self._shape()
-        return None if shape is None else 2 * rows * self.ops * shape[1] * shape[2]
+        return None if shape is None else 2 * rows * self.ops * shape.active * shape.outputs * shape.columns
 
-    def _shape(self) -> tuple[str, int, int] | None:
+    def _shape(self) -> "_Shape | None":
         found = _SHAPE.search(self.name)
-        return (found[1], int(found[2]), int(found[3])) if found else None
+        if found is None:
+            return None
+        return _Shape(found[1], int(found[2] or 1), int(found[3] or 1), int(found[4]), int(found[5]))
+
+
+class _Shape(NamedTuple):
+    """What a matmul multiplies; a dense matrix is the only expert."""
+
+    type: str
+    active: int
+    experts: int
+    outputs: int
+    columns: int
 
 
 class Ledger:

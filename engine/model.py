@@ -16,6 +16,7 @@ from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.pooling import pooling_of
+from engine.sampling_defaults import SamplingDefaults, sampling_defaults
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -62,6 +63,7 @@ class ServedModel:
     isa: str
     lanes: int
     bytes_per_token: int
+    sampling: SamplingDefaults
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -101,6 +103,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         isa=loaded.isa,
         lanes=options.lanes,
         bytes_per_token=loaded.bytes_per_token,
+        sampling=sampling_defaults(file),
     )
 
 

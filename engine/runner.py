@@ -107,7 +107,8 @@ class Runner:
 
     def read_state(self, slot: int) -> bytes:
         """As ModelRunner has it."""
-        return self._settled(slot).states[slot].tobytes()
+        state: bytes = self._settled(slot).states[slot].tobytes()
+        return state
 
     def write_state(self, slot: int, data: bytes) -> None:
         """As ModelRunner has it."""

@@ -7,7 +7,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-
 MAX_KEPT_ROWS = 8  # of a step that keeps its states
 NO_BLOCK = -1  # in a block table: positions that no row of the sequence sees any more
 
@@ -44,7 +43,8 @@ class ModelRunner(Protocol):
     """Turns the rows of a step into logits. Called from one thread only.
 
     A model with recurrent layers keeps a state for each sequence in a slot. Rows that begin at position 0 begin with
-    an empty state, whatever the slot holds; others go on from the slot's. A run leaves there the state after its last row.
+    an empty state, whatever the slot holds; others go on from the slot's. A run leaves there the state after its last
+    row.
     """
 
     block_tokens: int

@@ -75,7 +75,9 @@ def _advance(source, target, key, query, values, decay, beta, key_dim, row_bytes
     sums = zero
     for i in range(key_dim):
         at, place = np.uintp(i * 4), np.uintp(i * row_bytes)
-        sums = advance_row(sums, deltas, decay, load_f32(key + at), load_f32(query + at), source + place, target + place)
+        sums = advance_row(
+            sums, deltas, decay, load_f32(key + at), load_f32(query + at), source + place, target + place
+        )
     store_columns(sums, output)
 
 

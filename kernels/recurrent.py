@@ -5,8 +5,8 @@ A sequence has a slot: float32 [slots, all layers], and in it, for each layer,
     state   [V heads][parts][key_dim][part columns]   the matrix S of each head, cut into parts by columns
     conv    [3][channels]                              the last inputs of the convolution, the newest last
 
-A step whose rows may be taken back (drafts to verify) writes no slot. It leaves what its rows would do there in a trail,
-[slots * 2, all layers], in turns of two, and for each layer up to TRAIL_ROWS of
+A step whose rows may be taken back (drafts to verify) writes no slot. It leaves what its rows would do there in a
+trail, [slots * 2, all layers], in turns of two, and for each layer up to TRAIL_ROWS of
 
     raw [channels], key [K heads, key_dim], delta [V heads, value_dim], decay [V heads, padded to 16]
 

@@ -1,7 +1,7 @@
 """softplus(x) = log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), by the engine's one exponential.
 
-log1p(u) for 0 <= u <= 1 is 2 * atanh(u / (2 + u)), the odd series to the 17th power: every operation is an explicit fma,
-division or multiplication in one order. The relative error stays below 2**-21.
+log1p(u) for 0 <= u <= 1 is 2 * atanh(u / (2 + u)), the odd series to the 17th power: every operation is an explicit
+fma, division or multiplication in one order. The relative error stays below 2**-21.
 """
 
 import numpy as np

@@ -71,15 +71,16 @@ def _salt(body: AnyBody) -> str:
 def _sampling(body: AnyBody, model: ServedModel) -> SamplingParams:
     _check_ids(body.logit_bias, model, "logit_bias")
     _check_ids(body.allowed_token_ids or (), model, "allowed_token_ids")
+    said, usual = body.model_fields_set, model.sampling
     return SamplingParams(
-        temperature=body.temperature,
-        top_k=max(body.top_k, 0),
-        top_p=body.top_p,
-        min_p=body.min_p,
+        temperature=body.temperature if "temperature" in said else usual.temperature,
+        top_k=max(body.top_k, 0) if "top_k" in said else usual.top_k,
+        top_p=body.top_p if "top_p" in said else usual.top_p,
+        min_p=body.min_p if "min_p" in said else usual.min_p,
         seed=body.seed,
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
-        repetition_penalty=body.repetition,
+        repetition_penalty=usual.repetition_penalty if body.repetition is None else body.repetition,
         logit_bias=tuple(body.logit_bias.items()),
         allowed_tokens=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         banned_sequences=_banned(body.bad_words, model.tokenizer),

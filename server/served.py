@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from engine.constraint import Constraint
 from engine.formats.answer_format import AnswerFormat
 from engine.request import Event, Request
+from engine.sampling_defaults import SamplingDefaults
 from engine.status import EngineStatus, StepReport
 from engine.text.rendered import RenderedChat
 from engine.text.vocabulary import InfillIds
@@ -146,3 +147,5 @@ class ServedModel(Protocol):
     def lanes(self) -> int: ...
     @property
     def bytes_per_token(self) -> int: ...
+    @property
+    def sampling(self) -> SamplingDefaults: ...

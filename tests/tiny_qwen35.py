@@ -29,7 +29,7 @@ def write_tiny_qwen35(
     draft: bool = True,
     vocab: int = 288,
     context: int = 512,
-    metadata: Mapping[str, object] = {},  # noqa: B006  # it is only read
+    metadata: Mapping[str, object] = {},  # it is only read
     seed: int = 0,
 ) -> Path:
     """Write the model to `path` and return it; equal arguments give equal bytes.

@@ -18,12 +18,12 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from rich.table import Table
@@ -162,6 +162,7 @@ def _llamacpp(arguments: argparse.Namespace, flash: int) -> Figures:
         f"--streams={arguments.streams}",
         f"--prompt-tokens={arguments.prompt_tokens}",
         f"--repeats={arguments.repeats}",
+        f"--threads={len(os.sched_getaffinity(0))}",
         f"--flash={flash}",
     ]
     python = str(arguments.baseline / "bin" / "python")
@@ -169,7 +170,11 @@ def _llamacpp(arguments: argparse.Namespace, flash: int) -> Figures:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"llama.cpp failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
+    return llamacpp_figures(json.loads(done.stdout.splitlines()[-1]))
+
+
+def llamacpp_figures(told: dict[str, Any]) -> Figures:
+    """From the line that benchmarks/llamacpp_arrival.py prints."""
     seen = Seen(**{name: told.pop(name) for name in ("alone", "together", "before", "during", "worst")})
     return {**told, **seen.figures()}
 
@@ -223,4 +228,4 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

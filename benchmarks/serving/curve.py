@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from rich.table import Table
@@ -71,7 +72,7 @@ async def _sweep(server: ServerProcess, arguments: argparse.Namespace) -> list[R
     return results
 
 
-def engine_alone(arguments: argparse.Namespace) -> list[Mapping[str, float]]:
+def engine_alone(arguments: argparse.Namespace) -> list[Mapping[str, Any]]:
     """The lines of `octavo bench engine`, at the mean context of the load."""
     context = arguments.prompt_tokens + max(1, arguments.output_tokens // 2 - arguments.bench_steps // 2)
     command = [sys.executable, str(ROOT / "octavo.py"), "bench", "engine", arguments.model, "--json"]

@@ -1,4 +1,4 @@
-"""Emits Gated DeltaNet: the ops of kernels/causal_conv.py and gated_delta.py over one layer's tensors, as GGUF names them.
+"""Emits Gated DeltaNet: the ops of kernels/causal_conv.py and gated_delta.py over one layer's tensors of a GGUF file.
 
     q, k, v = heads of silu(conv(W_qkv n))                      q and k of length 1, q times key_dim**-0.5
     decay = exp(A * softplus(W_a n + dt)),  beta = sigmoid(W_b n)

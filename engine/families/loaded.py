@@ -15,6 +15,7 @@ from engine.machine import available_memory
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.weights.load import WeightLoader
+from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
 from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
@@ -47,7 +48,12 @@ class LoadedRunner:
 
     runner: Runner
     isa: str
-    bytes_per_token: int  # weights that one decode step reads
+    weights: WeightBytes
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Weights that a decode step of one sequence reads."""
+        return round(self.weights.of_step(1))
 
 
 def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
@@ -82,14 +88,14 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     )
     with loading as weights:
         built = family.build(config, weights, capacity, tier)
-        bytes_per_token = weights.finish()
+        weight_bytes = weights.finish()
     runner = Runner(built, capacity, config.vocabulary)
     try:
         _warm_up(runner)
     except OctavoError:
         runner.close()
         raise
-    return LoadedRunner(runner=runner, isa=isa, bytes_per_token=bytes_per_token)
+    return LoadedRunner(runner=runner, isa=isa, weights=weight_bytes)
 
 
 def choose_isa(asked: str | None) -> str:

@@ -148,7 +148,7 @@ class MixtureEmitter(Emitter):
         self.program.emit(
             moe.EXPERT_MATMUL,
             address(moe.expert_matmul_kernel()),
-            f"{name} {experts.kind.name} {active * outputs}x{experts.columns}",
+            f"{name} {experts.kind.name} {active}/{len(experts.packed)} {outputs}x{experts.columns}",
             barrier=barrier,
             large_tasks=0,
             large_groups=0,

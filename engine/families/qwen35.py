@@ -72,9 +72,7 @@ def _allocate(config: Qwen35Config, capacity: Capacity, tier: int) -> RunState:
     return state
 
 
-def _emitter(
-    config: Qwen35Config, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int
-) -> Emitter:
+def _emitter(config: Qwen35Config, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int) -> Emitter:
     if config.mixture is None:
         return Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
     return MixtureEmitter(config.mixture, weights=weights, state=state, capacity=capacity, tier=tier)

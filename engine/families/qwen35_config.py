@@ -66,13 +66,11 @@ def _read_shape(metadata: Metadata, name: str) -> DeltaShape:
     )
     if shape.value_heads % shape.key_heads or inner != shape.value_heads * dim:
         raise ModelFileError(
-            f"{path} is broken: its recurrent layers have {shape.value_heads} V heads of {dim} values, {shape.key_heads}"
-            f" K heads and {inner} values in all, which contradict each other."
+            f"{path} is broken: its recurrent layers have {shape.value_heads} V heads of {dim} values,"
+            f" {shape.key_heads} K heads and {inner} values in all, which contradict each other."
         )
     if dim % 16:
-        raise UnsupportedModelError(
-            f"{path} has recurrent heads of {dim} values; this version needs a multiple of 16."
-        )
+        raise UnsupportedModelError(f"{path} has recurrent heads of {dim} values; this version needs a multiple of 16.")
     taps = metadata.integer(f"{name}.ssm.conv_kernel", minimum=1)
     if taps != TAPS:
         raise UnsupportedModelError(f"{path} has convolutions of {taps} taps; this version runs those of {TAPS}.")

@@ -28,12 +28,13 @@ def rotary_frequencies(base: float, pairs: int) -> Float64:
         return np.array([float(Decimal(base) ** (Decimal(-i) / pairs)) for i in range(pairs)])
 
 
-def rotary_table(frequencies: Float64, positions: int) -> NDArray[np.float32]:
-    """Cosine and sine of position * frequency, pair by pair: float32 [positions, pairs * 2]."""
+def rotary_table(frequencies: Float64, positions: int, magnitude: float = 1.0) -> NDArray[np.float32]:
+    """Cosine and sine of position * frequency, times `magnitude`, pair by pair: float32 [positions, pairs * 2]."""
     table = np.empty((positions, len(frequencies), 2), np.float32)
     for start in range(0, positions, _POSITIONS_AT_ONCE):
         part = table[start : start + _POSITIONS_AT_ONCE]
-        part[..., 0], part[..., 1] = cosine_and_sine(np.arange(start, start + len(part))[:, None] * frequencies)
+        cosine, sine = cosine_and_sine(np.arange(start, start + len(part))[:, None] * frequencies)
+        part[..., 0], part[..., 1] = cosine * magnitude, sine * magnitude
     return table.reshape(positions, -1)
 
 

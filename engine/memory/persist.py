@@ -2,9 +2,9 @@
 
 The file: MAGIC, then the frames of a JSON header and of one record a node, parents first. A frame is the length of its
 content (u64), the blake2b of the content, and the content. A record: which record is its parent's (u64, or FIRST of a
-chain), which groups' blocks it has (u64, a bit each), whether it has a state (u64), the digests of its parent and of
-itself, its tokens (i64 each), the blocks, the state. Chains begin with the digest of their caller and salt, so that a
-file gives one caller's text to no other.
+chain), which groups' blocks it has (u64, a bit each), whether it has a state (u64), the digest of its parent, its
+tokens (i64 each), the blocks, the state. Chains begin with the digest of their caller and salt, so that a file gives
+one caller's text to no other.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.memory.chain import DIGEST_BYTES, NO_SLOT, Node, block_digest
+from engine.memory.chain import DIGEST_BYTES, NO_SLOT, Node
 from engine.memory.prefix_cache import PrefixCache
 from engine.runner_protocol import NO_BLOCK, ModelRunner
 
@@ -30,7 +30,7 @@ MAGIC = b"OCTAVOK1"
 LIMIT_BYTES = 4 << 30  # of a file
 KEPT_FILES = 4  # in a folder: one for each model, type of keys and values, and version
 _FRAME = struct.Struct("<Q32s")
-_RECORD = struct.Struct("<QQQ32s32s")
+_RECORD = struct.Struct("<QQQ32s")
 FIRST = 2**64 - 1
 
 
@@ -144,7 +144,7 @@ def _record(node: Node, parent: int, runner: ModelRunner) -> bytes:
     assert node.parent is not None
     held = [(group, block) for group, block in enumerate(node.blocks) if block != NO_BLOCK]
     mask = sum(1 << group for group, _ in held)
-    head = _RECORD.pack(parent, mask, node.state != NO_SLOT, node.parent.digest, node.digest)
+    head = _RECORD.pack(parent, mask, node.state != NO_SLOT, node.parent.digest)
     parts = [head, array("q", node.tokens).tobytes(), *(runner.read_block(group, block) for group, block in held)]
     if node.state != NO_SLOT:
         parts.append(runner.read_state(node.state))
@@ -212,15 +212,15 @@ class _Loading:
             self._cache.settle(node)
 
     def _parsed(self, content: bytes) -> _Record | None:
-        """A record whose sizes and digest are right."""
+        """A record whose sizes are right."""
         runner, at = self._runner, _RECORD.size + 8 * self._runner.block_tokens
         if len(content) < at:
             return None
-        parent, mask, has_state, parent_digest, digest = _RECORD.unpack_from(content)
+        parent, mask, has_state, parent_digest = _RECORD.unpack_from(content)
         sizes = {index: group.block_bytes for index, group in enumerate(runner.groups) if mask >> index & 1}
         state_bytes = runner.state_bytes if has_state else 0
         tokens = tuple(array("q", content[_RECORD.size : at]))
-        if len(content) != at + sum(sizes.values()) + state_bytes or digest != block_digest(parent_digest, tokens):
+        if len(content) != at + sum(sizes.values()) + state_bytes:
             return None
         if mask & self._full != self._full:
             return None

@@ -54,9 +54,9 @@ class Pace:
         if not chunks:
             self._decode.setdefault(lanes, deque(maxlen=_DECODE_STEPS)).append(seconds)
             return
-        decode = self.decode_seconds(lanes)
-        if decode is None:
+        if lanes and not self._decode:
             return
+        decode = self.decode_seconds(lanes) or 0.0
         rows = sum(chunk.rows for chunk in chunks)
         positions = sum(chunk.positions for chunk in chunks)
         size = min(rows.bit_length(), _SIZES - 1)
@@ -66,11 +66,14 @@ class Pace:
         self._fitted = None
 
     def decode_seconds(self, lanes: int) -> float | None:
-        """The time of a step that only decodes: as measured with the nearest number of lanes; None before any was."""
+        """The time of a step that only decodes: as measured with the nearest number of lanes.
+
+        Before any was measured, that of as many rows of a prompt; None if those were not either.
+        """
         if lanes == 0:
             return 0.0
         if not self._decode:
-            return None
+            return self.fixed_seconds + self.chunk_seconds(Chunk(0, lanes)) if self.knows_chunks else None
         return median(self._decode[min(self._decode, key=lambda known: (abs(known - lanes), -known))])
 
     @property

@@ -41,6 +41,7 @@ class Scheduler:
         self.running: list[Sequence] = []  # the most urgent first
         self.pace = Pace()
         self._chunks = ChunkBudget(config, self.pace)
+        self._was_alone = False  # a suspect of a fault, in the last step
         self._preempted = 0  # since the step began
         self._faults: list[tuple[Sequence, Exception]] = []  # likewise
         self._refused: tuple[Sequence, int, int] | None = None  # for whom there was no room, and how things were
@@ -73,8 +74,7 @@ class Scheduler:
         """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first."""
         self._preempted, self._faults = 0, []
         self._admit()
-        suspect = next((sequence for sequence in self.running if sequence.is_suspect), None)
-        among = list(self.running) if suspect is None else [suspect]
+        among = self._chosen()
         single = self._plan_single_rows(among)
         planned = single + self._plan_prompts(among, len(single))
         rows = tuple(rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
@@ -129,7 +129,7 @@ class Scheduler:
         return has_room is not False
 
     def _next_blocks(self, sequence: Sequence) -> int:
-        """How many blocks a sequence needs for its next rows; the reserve is that none is thought to need less than one."""
+        """How many blocks a sequence needs for its next rows; one at least, so that all that run have a reserve."""
         end = sequence.computed + min(sequence.pending, self._config.prefill_rows)
         held = len(sequence.tables[0]) if sequence.tables else 0
         return max(1, self._memory.blocks_for(end) - held)
@@ -139,6 +139,16 @@ class Scheduler:
         return len(self.running) == 1 or self._memory.reach(sequence) > sequence.computed
 
     # Rows
+
+    def _chosen(self) -> list[Sequence]:
+        """Who takes part in the step: all, but that each suspect of a fault has steps of its own, every other one.
+
+        The others take turns with it, because a suspect that cannot grow has to give way to them.
+        """
+        suspects = [sequence for sequence in self.running if sequence.is_suspect]
+        others = [sequence for sequence in self.running if not sequence.is_suspect]
+        self._was_alone = bool(suspects) and not (others and self._was_alone)
+        return suspects[:1] if self._was_alone else others
 
     def _plan_single_rows(self, among: list[Sequence]) -> list[PlannedRows]:
         """Plan one row of each that has one token to be fed."""

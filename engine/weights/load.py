@@ -135,15 +135,15 @@ class WeightLoader:
             self._pending.append((self._threads.submit(self._fill, piece), rows * file_row_bytes))
         return Matrix(stored, packed, columns)
 
-    def finish(self) -> int:
-        """Wait until every matrix is in memory; returns the bytes that a decode step of one row reads."""
+    def finish(self) -> WeightBytes:
+        """Wait until every matrix is in memory; returns what all of them take."""
         done, total = 0, sum(nbytes for _, nbytes in self._pending)
         for future, nbytes in self._pending:
             self._progress(done / total)
             future.result()
             done += nbytes
         self._progress(1.0)
-        return round(self.bytes.of_step(1))
+        return self.bytes
 
     def _fill(self, piece: _Piece) -> None:
         self._file.check_size()

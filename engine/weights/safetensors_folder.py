@@ -15,12 +15,21 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.text.tokenizer_json import tokenizer_metadata
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.gguf_values import MetadataValue
+from engine.weights.json_file import read_json_object
 from engine.weights.mapping.config import read_config
 from engine.weights.mapping.families import map_model
 from engine.weights.mapping.recipe import Recipe
 from engine.weights.safetensors_shards import SafetensorsShards
 from engine.weights.widen import as_float32
 
+# generation_config.json -> general.sampling.*
+_SAMPLING_KEYS = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
 _ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -41,6 +50,7 @@ class SafetensorsFolder:
                 "general.architecture": mapped.architecture,
                 "general.name": folder.resolve().name,
                 **mapped.metadata,
+                **_sampling_metadata(folder),
                 **tokenizer_metadata(folder, self._vocabulary()),
             }
         except BaseException:
@@ -138,6 +148,14 @@ class SafetensorsFolder:
             there = sources == number
             gathered[there] = self._shards.rows(recipe.sources[number], 0, each)[places[there]]
         return gathered
+
+
+def _sampling_metadata(folder: Path) -> dict[str, MetadataValue]:
+    """What generation_config.json says of how tokens are chosen, under GGUF's keys."""
+    path = folder / "generation_config.json"
+    config = read_json_object(path) if path.exists() else {}
+    said = {f"general.sampling.{key}": config.get(name) for name, key in _SAMPLING_KEYS.items()}
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _order(recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:

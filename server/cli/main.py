@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from engine.errors import OctavoError
-from server.cli import bench, convert, doctor, logits, models, serve
+from server.cli import bench, convert, doctor, logits, models, serve, show
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
@@ -20,7 +20,7 @@ def build_app() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for group in (serve, models, convert, doctor, logits, bench):
+    for group in (serve, models, show, convert, doctor, logits, bench):
         group.register(app)
     return app
 

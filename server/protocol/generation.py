@@ -102,9 +102,9 @@ class GenerationBody(Standing):
         return self.min_new_tokens or 0 if self.min_tokens is None else self.min_tokens
 
     @property
-    def repetition(self) -> float:
-        first = self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty
-        return 1.0 if first is None else first
+    def repetition(self) -> float | None:
+        """The penalty by either name; None where the request says nothing of it."""
+        return self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty
 
     @property
     def seconds(self) -> float | None:

@@ -16,12 +16,10 @@ from server.protocol.responses import (
     ResponsesBody,
 )
 from server.protocol.responses import ContentPart as Part
-
-DEFAULT_TEMPERATURE = 1.0
-DEFAULT_TOP_P = 1.0
+from server.served import ServedModel
 
 
-def response_head(body: ResponsesBody, response_id: str, model: str) -> Json:
+def response_head(body: ResponsesBody, response_id: str, model: ServedModel) -> Json:
     """The fields of a response that are known before its answer."""
     return {
         "id": response_id,
@@ -34,17 +32,17 @@ def response_head(body: ResponsesBody, response_id: str, model: str) -> Json:
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata,
-        "model": model,
+        "model": model.id,
         "parallel_tool_calls": body.parallel_tool_calls,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort, "summary": None},
         "store": body.store,
-        "temperature": DEFAULT_TEMPERATURE if body.temperature is None else body.temperature,
+        "temperature": model.sampling.temperature if body.temperature is None else body.temperature,
         "text": {"format": given(**body.text.format.model_dump(by_alias=True))},
         "tool_choice": _choice(body),
         "tools": [_tool(tool.model_dump()) for tool in body.tools],
         "top_logprobs": body.top_logprobs,
-        "top_p": DEFAULT_TOP_P if body.top_p is None else body.top_p,
+        "top_p": model.sampling.top_p if body.top_p is None else body.top_p,
         "truncation": "disabled",
     }
 

@@ -3,7 +3,6 @@
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from engine.request import SamplingParams
 from engine.version import VERSION
 from server.limits import MAX_DEPTH
 from server.protocol.operations import GenerationDefaults, GenerationSettings, Limits, Props
@@ -18,7 +17,7 @@ async def read_props(request: Request) -> Props:
     serving: Serving = request.app.state.serving
     model = serving.model
     return Props(
-        default_generation_settings=GenerationSettings(n_ctx=model.context_length, params=_defaults()),
+        default_generation_settings=GenerationSettings(n_ctx=model.context_length, params=_defaults(model)),
         total_slots=model.lanes,
         model_alias=model.id,
         aliases=list(model.aliases),
@@ -43,6 +42,12 @@ def limits(model: ServedModel, options: ServingOptions) -> Limits:
     )
 
 
-def _defaults() -> GenerationDefaults:
-    usual = SamplingParams()
-    return GenerationDefaults(temperature=usual.temperature, top_k=usual.top_k, top_p=usual.top_p, min_p=usual.min_p)
+def _defaults(model: ServedModel) -> GenerationDefaults:
+    usual = model.sampling
+    return GenerationDefaults(
+        temperature=usual.temperature,
+        top_k=usual.top_k,
+        top_p=usual.top_p,
+        min_p=usual.min_p,
+        repeat_penalty=usual.repetition_penalty,
+    )

@@ -47,7 +47,7 @@ async def create_response(http: Request) -> Response:
     if options.strict_params:
         strictly(ignored)
     reply = ResponseReply(
-        response_head(body, plan.id, model.id),
+        response_head(body, plan.id, model),
         lambda tokens: text_logprobs(tokens, model.tokenizer),
         speed_of(serving, model),
     )

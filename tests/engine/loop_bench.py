@@ -107,5 +107,8 @@ NO_TIMINGS = Timings(queue_seconds=0, prefill_seconds=0, decode_seconds=0)
 
 def essence(items: list[Event | OctavoError]) -> list[object]:
     """Everything of a request's events but the times, and what it found cached and had to compute again."""
-    same = {"timings": NO_TIMINGS, "cached_tokens": 0, "cache": None, "preemptions": 0}
-    return [replace(item, **same) if isinstance(item, FinishEvent) else item for item in items]
+    return [_timeless(item) if isinstance(item, FinishEvent) else item for item in items]
+
+
+def _timeless(finish: FinishEvent) -> FinishEvent:
+    return replace(finish, timings=NO_TIMINGS, cached_tokens=0, cache=None, preemptions=0)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded
+from tests.reference_families import ReferenceFamily
 from tests.reference_llama import ReferenceLlama
+from tests.tiny_families import write_tiny_family
 from tests.tiny_models import write_tiny_llama
 
 LLAMAS = ("llama_gqa", "llama_mha", "llama3_rope")
@@ -113,6 +115,26 @@ def test_int8_activations_move_the_distribution_a_little_only(tiny: Path, kv_typ
     found = log_softmax(logits_of(tiny, tokens, "int8", kv_type).astype(np.float64))
     divergence = (np.exp(exact) * (exact - found)).sum(axis=1)
     assert divergence.mean() < 5e-4 and divergence.max() < 3e-3
+
+
+FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
+    "qwen2": ("qwen2", {"types": "Q4_1", "kv_heads": 1}),
+    "qwen3": ("qwen3", {"types": "Q8_0", "heads": 2, "head_dim": 48, "kv_heads": 1}),
+    "gemma3, windows within a block": ("gemma3", {"types": "Q8_0", "layers": 4, "window": 5, "head_dim": 32}),
+    "gemma3, windows over blocks": ("gemma3", {"types": "Q5_1", "layers": 5, "window": 70, "pattern": 3}),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_families_agree_with_the_float64_reading(family: str, tmp_path: Path) -> None:
+    architecture, options = FAMILIES[family]
+    path = write_tiny_family(tmp_path / "tiny.gguf", architecture, seed=3, **options)  # type: ignore[arg-type]
+    tokens = np.random.default_rng(0).integers(0, 288, 250).tolist()
+    exact = ReferenceFamily(path).logits(tokens)
+    assert np.abs(logits_of(path, tokens, "f32", "f32") - exact).max() < 1e-4 * np.abs(exact).max()
+    found = log_softmax(logits_of(path, tokens, "int8", "f16").astype(np.float64))
+    divergence = (np.exp(log_softmax(exact)) * (log_softmax(exact) - found)).sum(axis=1)
+    assert divergence.mean() < 1e-3 and divergence.max() < 1e-2
 
 
 def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

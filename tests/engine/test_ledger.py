@@ -71,7 +71,15 @@ def test_warm_up_steps_are_forgotten(runner: Runner) -> None:
 def test_a_matmul_knows_its_bytes_and_operations_by_its_name() -> None:
     entry = Entry(name="matmul attn_q.weight Q4_K 2048x512", ops=16, work=1.0, wait=0.5)
     assert entry.kind == "matmul" and entry.total == 1.5
-    assert entry.bytes_read() == 16 * 2048 * 512 // 256 * 144
+    assert entry.bytes_read(rows=8) == 16 * 2048 * 512 // 256 * 144
     assert entry.operations(rows=8) == 2 * 8 * 16 * 2048 * 512
     norm = Entry(name="norm attn_norm.weight", ops=16, work=1.0, wait=0.5)
-    assert norm.bytes_read() is None and norm.operations(rows=8) is None
+    assert norm.bytes_read(rows=8) is None and norm.operations(rows=8) is None
+
+
+def test_the_experts_of_a_step_are_those_that_its_rows_go_to() -> None:
+    entry = Entry(name="experts ffn_up_exps.weight Q8_0 2/6 512x2048", ops=4, work=1.0, wait=0.5)
+    matrix = 4 * 512 * 2048 // 32 * 34
+    assert entry.bytes_read(rows=1) == pytest.approx(2 * matrix)
+    assert entry.bytes_read(rows=2) == pytest.approx(6 * matrix * (1 - (4 / 6) ** 2))
+    assert entry.operations(rows=8) == 2 * 8 * 2 * 4 * 512 * 2048

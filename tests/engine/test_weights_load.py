@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.gguf import GgufFile
 from engine.weights.load import Matrix, WeightLoader
+from engine.weights.weight_bytes import WeightBytes
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WEIGHT_TYPES, dequantize, pack
 from tests.kernels.ops import random_matrix
@@ -115,7 +116,7 @@ def test_finishing_counts_the_packed_bytes_and_reports_progress_to_the_end(file:
     weights = WeightLoader(file, activations="int8", progress=seen.append)
     packed = [weights.matrix(f"matrix.{name}", 21, COLUMNS).packed.nbytes for name in ("Q4_0", "F16", "Q8_0")]
     weights.vector("vector.F32", 48)
-    assert weights.finish() == sum(packed)
+    assert weights.finish() == WeightBytes(sum(packed))
     assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == 1 and len(seen) == 4
     # Progress goes by the bytes in the file: Q4_0 has 18 in 32 values, F16 64, Q8_0 34.
     assert np.allclose(seen, np.cumsum([0, 18, 64, 34]) / (18 + 64 + 34))

@@ -69,7 +69,9 @@ class DeltaLayer:
     def matrices(self, slot: int) -> Float32:
         """The S of each V head, [V heads, key_dim, value_dim]."""
         shape = self.shape
-        parts = self.states[slot, : shape.state_floats].reshape(shape.value_heads, -1, shape.key_dim, shape.part_columns)
+        parts = self.states[slot, : shape.state_floats].reshape(
+            shape.value_heads, -1, shape.key_dim, shape.part_columns
+        )
         return parts.swapaxes(1, 2).reshape(shape.value_heads, shape.key_dim, shape.value_dim)
 
     def run(self, step: Sequence[Rows], *, tier: str = TIERS[0], threads: int = 1) -> list[Float32]:

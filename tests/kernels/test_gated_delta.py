@@ -11,7 +11,9 @@ SHAPES = {
     "the real heads, fewer of them": DeltaShape(key_heads=2, value_heads=4, key_dim=128, value_dim=128),
     "one block of columns": DeltaShape(key_heads=2, value_heads=4, key_dim=16, value_dim=16),
     "parts of 32 columns": DeltaShape(key_heads=1, value_heads=3, key_dim=32, value_dim=96),
-    "as many V heads as K heads, more than a vector": DeltaShape(key_heads=17, value_heads=17, key_dim=16, value_dim=64),
+    "as many V heads as K heads, more than a vector": DeltaShape(
+        key_heads=17, value_heads=17, key_dim=16, value_dim=64
+    ),
 }
 TOKENS = 21
 

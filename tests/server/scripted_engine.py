@@ -8,6 +8,7 @@ from functools import cached_property
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
+from engine.sampling_defaults import SamplingDefaults
 from engine.status import EngineStatus, LaneStatus, StepReport
 from engine.text.chat_template import ChatTemplate
 from engine.text.rendered import RenderedChat
@@ -346,6 +347,7 @@ class ScriptedModel:
     vocab_size: int = VOCAB_SIZE
     embedding_size: int = EMBEDDING_SIZE
     architecture: str = "llama"
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     weight_types: str = "Q4_1 81%, Q8_0 19%"
     file_bytes: int = 98_000_000
     fingerprint: str = "fp_scripted"

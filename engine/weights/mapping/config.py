@@ -82,7 +82,10 @@ def rope_parameters(config: Metadata, layer_type: str | None = None) -> Metadata
 
 
 def rope_metadata(config: Metadata, rope: Metadata, default_base: float = 10000.0) -> Values:
-    """The keys `rope.freq_base` and `rope.scaling.*`; of llama3's scaling there is none: see `frequency_divisors`."""
+    """The keys `rope.freq_base` and `rope.scaling.*`; of llama3's scaling there is none: see `frequency_divisors`.
+
+    Yarn also says `context_length`, which it stretches.
+    """
     values: Values = {"rope.freq_base": float32(rope.number("rope_theta", default_base))}
     match rope.text("rope_type", "default"):
         case "default" | "llama3":
@@ -127,10 +130,12 @@ def _yarn(config: Metadata, rope: Metadata) -> Values:
     factor = rope.number("factor")
     if factor < 1:
         raise ModelFileError(f"{config.path} is broken: its yarn factor is {factor}.")
+    first = rope.integer("original_max_position_embeddings", original, minimum=1)
     values: Values = {
+        "context_length": max(original, int(first * factor)),
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": float32(factor),
-        "rope.scaling.original_context_length": rope.integer("original_max_position_embeddings", original, minimum=1),
+        "rope.scaling.original_context_length": first,
         "rope.scaling.yarn_beta_fast": float32(rope.number("beta_fast", 32.0)),
         "rope.scaling.yarn_beta_slow": float32(rope.number("beta_slow", 1.0)),
     }

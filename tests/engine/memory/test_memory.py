@@ -9,7 +9,7 @@ from engine.memory import miss, prefix_cache
 from engine.memory.blocks import BlockPool
 from engine.memory.chain import Node
 from engine.memory.eviction import EvictionQueue
-from engine.memory.memory import SNAPSHOT_TOKENS
+from engine.memory.memory import SNAPSHOT_TOKENS, Memory
 from engine.pooling import Pooling
 from engine.request import Request
 from engine.runner_protocol import NO_BLOCK
@@ -147,6 +147,29 @@ def test_the_chain_used_longest_ago_goes_first() -> None:
     assert (bench.cached(old), bench.cached(new)) == (12, 4)
 
 
+def test_a_long_chain_does_not_stay_for_ever() -> None:
+    bench = MemoryBench(n_blocks=12)
+    old = (1,) * 29
+    bench.answer(old)
+    for first in range(2, 7):
+        bench.answer((first,) * 13)
+    assert [bench.cached((first,) * 13) for first in (5, 6)] == [12, 12]
+    assert bench.cached(old) < 28
+
+
+def test_nothing_computed_is_taken_back_for_what_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "block_digest", lambda parent, tokens: b"the same")
+    bench = MemoryBench()
+    bench.answer((9,) * 5)
+    sequence = bench.start((*PROMPT, *PROMPT))
+    bench.step(sequence, rows=13)  # whose first block finds no place in the tree
+    bench.memory._cache._evict_block(0)
+    bench.answer(PROMPT)
+    assert bench.memory.catch_up(sequence) == 0 and sequence.computed == 13
+    bench.generate(sequence, 1)
+    bench.check()
+
+
 def test_a_preempted_sequence_goes_on_from_its_own_blocks() -> None:
     bench = MemoryBench()
     sequence = bench.generate(bench.start(PROMPT), 6)
@@ -232,6 +255,22 @@ def test_the_window_where_prompts_part_is_kept_longer_than_others() -> None:
     assert bench.cached((*system, 9)) == 8
 
 
+def test_a_block_missing_within_the_window_breaks_the_hit() -> None:
+    bench = MemoryBench(windows=(0, 9))
+    bench.answer(tuple(range(1, 22)), tokens=1)
+    (node,) = [node for node in bench.nodes() if node.depth == 4]
+    bench.memory._cache._drop_block(node, 1)
+    assert bench.cached(tuple(range(1, 23))) == 12
+
+
+@pytest.mark.parametrize(("window", "given_back"), [(4, 4), (5, 4), (6, 3), (9, 3), (10, 2)])
+def test_a_block_goes_as_soon_as_no_row_sees_it(window: int, given_back: int) -> None:
+    bench = MemoryBench(windows=(0, window))
+    sequence = bench.start((7,) * 21)
+    bench.step(sequence, rows=20)
+    assert sequence.tables[1].count(NO_BLOCK) == given_back
+
+
 # Recurrent states
 
 
@@ -282,6 +321,16 @@ def test_without_room_for_snapshots_a_recurrent_model_finds_nothing() -> None:
     bench.check()
 
 
+def test_after_a_fault_its_state_is_not_believed_even_on_another_ones_blocks() -> None:
+    bench = recurrent(1)
+    for prompt in (PROMPT, (30, *PROMPT)):
+        bench.answer(prompt, tokens=1)
+    assert bench.cached(PROMPT) == 0
+    bench.fault(bench.generate(bench.start(PROMPT), 1))
+    bench.check()
+    assert bench.cached(PROMPT) == 0
+
+
 def test_the_state_of_the_prompt_used_longest_ago_gives_way() -> None:
     bench = recurrent(2)
     for first in (20, 21, 22):
@@ -324,6 +373,7 @@ BREAKABLE = [
     (prefix_cache.PrefixCache, "hit"),
     (prefix_cache.PrefixCache, "root"),
     (Node, "__init__"),
+    (Memory, "_join"),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.memory import persist, prefix_cache
-from tests.engine.memory.bench import MemoryBench
+from tests.engine.memory.bench import MemoryBench, prefix_of
 
 KINDS: tuple[dict[str, Any], ...] = (
     {},
@@ -147,13 +147,22 @@ def test_records_in_another_order_or_twice_give_no_wrong_hit(tmp_path: Path) -> 
             for content in (header, *shuffled):
                 persist._write_frame(file, content)
         bench = reloaded(tmp_path)
-        for text in texts:
-            bench.answer(text, tokens=2)
+        for node in bench.nodes():
+            assert any(text[: 4 * node.depth] == prefix_of(node) for text in texts)
+
+
+def test_a_record_without_its_block_is_left_out(tmp_path: Path) -> None:
+    bench = bench_with(tmp_path)
+    bench.answer(PROMPT, tokens=1)
+    (node,) = [node for node in bench.nodes() if node.depth == 1]
+    node.children.clear()
+    bench.memory._cache._drop_block(node, 0)
+    bench.memory.save()
+    assert reloaded(tmp_path).nodes() == []
 
 
 def test_equal_digests_give_no_wrong_hit_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (prefix_cache, persist):
-        monkeypatch.setattr(module, "block_digest", lambda parent, tokens: bytes(32))
+    monkeypatch.setattr(prefix_cache, "block_digest", lambda parent, tokens: bytes(32))
     texts = saved(tmp_path)
     bench = reloaded(tmp_path)
     assert bench.memory.cached_blocks > 0

@@ -34,10 +34,10 @@ def test_beside_answers_a_chunk_fills_the_target_in_whole_tiles() -> None:
     assert taken(a_budget(itl_target_seconds=0.1), 7, 30, 4000, 4000) == [30, 43, 0]
 
 
-def test_the_default_target_is_four_decode_steps() -> None:
+def test_the_default_target_is_five_decode_steps() -> None:
     budget = a_budget()
-    assert taken(budget, 7, 4000) == [41]
-    assert budget.last_target == pytest.approx(4 * DECODE, rel=0.01)
+    assert taken(budget, 7, 4000) == [57]
+    assert budget.last_target == pytest.approx(5 * DECODE, rel=0.01)
 
 
 def test_until_rates_are_measured_rows_fill_up_to_the_knee() -> None:

@@ -231,4 +231,5 @@ def test_after_a_fault_each_is_computed_alone_until_it_is_past_it() -> None:
     first, second = bench.add(6), bench.add(6)
     bench.scheduler.isolate(bench.scheduler.schedule())
     plans = [bench.step() for _ in range(3)]
-    assert [[rows.sequence for rows in plan.rows] for plan in plans] == [[first], [second], [first, second]]
+    assert [[rows.sequence for rows in plan.rows] for plan in plans] == [[first], [first], [second]]
+    assert [rows.sequence for rows in bench.step().rows] == [first, second]

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence as Rows
 from dataclasses import astuple, dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +190,11 @@ class Schedule:
         rng = self._rng
         prompt = rng.choice([(), *self._prefixes]) + self._tokens(rng.randint(1, 20))
         seconds = rng.choice([None, None, None, rng.uniform(0, 0.2)])
-        shared = {"priority": rng.choice(PRIORITIES), "caller": rng.choice(self._callers), "max_seconds": seconds}
+        shared: dict[str, Any] = {
+            "priority": rng.choice(PRIORITIES),
+            "caller": rng.choice(self._callers),
+            "max_seconds": seconds,
+        }
         scored = rng.random() < 0.1
         return [
             a_request(

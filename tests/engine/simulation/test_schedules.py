@@ -16,7 +16,7 @@ from tests.engine.simulation.schedules import Outcome, Schedule
 
 SCHEDULES = int(os.environ.get("OCTAVO_SCHEDULES", "300"))
 FIRST = int(os.environ.get("OCTAVO_FIRST_SCHEDULE", "0"))
-FOUND: tuple[int, ...] = ()  # seeds that once failed
+FOUND = (962,)  # seeds that once failed
 
 
 @pytest.fixture(autouse=True)
