@@ -22,7 +22,6 @@ class Sequence:
     first_token_at: float | None = None
     tokens: list[int] = field(init=False)  # the prompt, then what was generated
     computed: int = 0  # leading tokens whose keys and values are in the blocks; advanced by the scheduler
-    blocks: list[int] = field(default_factory=list)  # filled by the scheduler
     tables: tuple[list[int], ...] = ()  # its blocks in each group of layers; filled by the memory, as these three:
     state_slot: int = 0  # where its recurrent state is
     cached_tokens: int = 0  # of the prompt, that were in the prefix cache when it first got a lane

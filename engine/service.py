@@ -133,7 +133,8 @@ class EngineService:
         """
         self._check_ready()
         limits = [self._check_request(request) for request in requests]
-        self._check_queue(len(requests))
+        self._check_count(len(requests))
+        self.check_room(len(requests))
         jobs = [self._job(request, limit) for request, limit in zip(requests, limits, strict=True)]
         return [self._enqueue(job) for job in jobs]
 
@@ -168,7 +169,7 @@ class EngineService:
         ]
         for request in requests:
             self._check_text(request)
-        self._check_queue(1)
+        self.check_room(1)
         embeddings = Embeddings(requests, lambda request: self._enqueue_text(request, embeddings))
         room = self._config.lanes + self._config.max_waiting - len(self._open)
         for _ in range(min(room, TEXTS_PER_LANE * self._config.lanes)):
@@ -229,14 +230,19 @@ class EngineService:
                     param=param,
                 )
 
-    def _check_queue(self, count: int) -> None:
-        """Count every open request, so that a burst to an idle engine may fill all lanes before one is admitted."""
+    def _check_count(self, count: int) -> None:
         capacity = self._config.lanes + self._config.max_waiting
         if count > capacity:
             raise RequestError(
                 f"{count} answers at once are more than the {capacity} that this server takes.", param="n"
             )
-        if len(self._open) + count > capacity:
+
+    def check_room(self, count: int) -> None:
+        """Raise QueueFullError where so many requests more would find no place.
+
+        Every open request counts, so that a burst to an idle engine may fill all lanes before one is admitted.
+        """
+        if len(self._open) + count > self._config.lanes + self._config.max_waiting:
             wait = self._lane_time.wait(len(self._open))
             raise QueueFullError(self._config.max_waiting, retry_after=max(1.0, wait))
 

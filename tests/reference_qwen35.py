@@ -52,7 +52,8 @@ class ReferenceQwen35:
         rows, dim = len(x), self._number("ssm.state_size")
         key_heads, heads = self._number("ssm.group_count"), self._number("ssm.time_step_rank")
         raw = np.vstack([np.zeros((3, (2 * key_heads + heads) * dim)), product(x, self._weight(name + "attn_qkv"))])
-        mixed = silu(sum(raw[i : i + rows] * self._weight(name + "ssm_conv1d")[:, i] for i in range(4)))
+        taps = self._weight(name + "ssm_conv1d")
+        mixed = silu(np.sum([raw[i : i + rows] * taps[:, i] for i in range(4)], axis=0))
         q, k, v = (part.reshape(rows, -1, dim) for part in np.split(mixed, [key_heads * dim, 2 * key_heads * dim], 1))
         q, k = (u / np.sqrt((u**2).sum(-1, keepdims=True) + 1e-6) for u in (q, k))
         a = product(x, self._weight(name + "ssm_alpha")) + self._tensors[name + "ssm_dt.bias"]

@@ -38,6 +38,11 @@ class ServerProcess:
         slots = httpx.get(f"{self.url}/slots", timeout=_MODEL_SECONDS).raise_for_status().json()
         return sum(slot["is_processing"] for slot in slots)
 
+    def metric(self, name: str) -> float | None:
+        """A figure of /metrics without labels; None where the server does not tell it."""
+        text = httpx.get(f"{self.url}/metrics", timeout=_MODEL_SECONDS).raise_for_status().text
+        return metric_of(text, name)
+
     def wait_until_idle(self, seconds: float = 60.0) -> None:
         """Wait until no lane is busy; raises TimeoutError."""
         deadline = time.monotonic() + seconds
@@ -63,6 +68,12 @@ def serving(model: str, flags: Sequence[str] = ()) -> Iterator[ServerProcess]:
         finally:
             process.terminate()
             process.wait(timeout=_STOP_SECONDS)
+
+
+def metric_of(text: str, name: str) -> float | None:
+    """A figure without labels in the Prometheus text format."""
+    match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else None
 
 
 def _free_port() -> int:

@@ -222,6 +222,6 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
         raise ModelFileError(f"{path} cannot be read: {error}; fetch it again.") from error
     template = config.get("chat_template")
     if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+        template = named[0].get("template") if named else None
     return template if isinstance(template, str) else None

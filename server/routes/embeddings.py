@@ -40,6 +40,7 @@ async def create_embeddings(http: Request) -> Response:
         caller=bytes.fromhex(caller),
         cache_salt=parsed.body.cache_salt or "",
     )
+    http.scope["octavo.place"].leave()
     work = EmbeddingWork(embeddings, log)
     entry = OpenRequest(id=log.id, request_id=log.request_id, caller=caller, cancel=work.cancel)
     serving.open_requests.add(entry)

@@ -69,6 +69,7 @@ def admit(http: HttpRequest, model: ServedModel, plan: Plan, ignored: list[str])
     caller = http.scope.get("octavo.caller", "")
     requests = [replace(request, caller=bytes.fromhex(caller)) for request in plan.requests]
     exchange = Exchange(plan, model.service.submit(*requests), log)
+    http.scope["octavo.place"].leave()
     entry = OpenRequest(id=plan.id, request_id=log.request_id, caller=caller, cancel=exchange.cancel)
     serving.open_requests.add(entry)
     exchange.on_close.append(lambda: serving.open_requests.remove(entry))

@@ -77,13 +77,13 @@ class ScriptedRunner:
         self._states[target] = self._states[source]
 
     def read_block(self, group: int, block: int) -> bytes:
-        return self._caches[group][block].tobytes()
+        return bytes(self._caches[group][block])
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._caches[group][block] = np.frombuffer(data, np.int64)
 
     def read_state(self, slot: int) -> bytes:
-        return self._states[slot].tobytes()
+        return bytes(self._states[slot])
 
     def write_state(self, slot: int, data: bytes) -> None:
         self._states[slot] = np.frombuffer(data, np.int64)

@@ -1,11 +1,13 @@
 """A bad setting is named when the engine is made."""
 
+import math
+
 import pytest
 
 from engine.config import EngineConfig
 
 
-@pytest.mark.parametrize("key", ["lanes", "prefill_rows_alone", "prefill_rows_shared"])
+@pytest.mark.parametrize("key", ["lanes", "prefill_rows", "prefill_interval", "knee_rows"])
 def test_a_setting_below_one_is_refused_by_name(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key} must be at least 1, not 0"):
         EngineConfig(**{key: 0})
@@ -15,3 +17,10 @@ def test_no_queue_at_all_is_allowed_but_a_negative_one_is_not() -> None:
     assert EngineConfig(max_waiting=0).max_waiting == 0
     with pytest.raises(ValueError, match="max_waiting must be at least 0, not -1"):
         EngineConfig(max_waiting=-1)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan])
+def test_a_target_has_to_be_a_time(seconds: float) -> None:
+    assert EngineConfig(itl_target_seconds=0.02).itl_target_seconds == 0.02
+    with pytest.raises(ValueError, match="itl_target_seconds must be above 0, not"):
+        EngineConfig(itl_target_seconds=seconds)

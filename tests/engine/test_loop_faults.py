@@ -1,6 +1,8 @@
 """A fault in one request ends that one only; its neighbours do not notice."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from engine.errors import EngineFaultError, RequestError
 from engine.runner_protocol import SequenceRows
 from tests.engine.grammars import Broken, Nothing, Words
 from tests.engine.loop_bench import Bench, alone, essence, is_fault
-from tests.engine.scripted import VOCAB_SIZE, a_request, hashed_logits
+from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, hashed_logits
 
 
 def test_a_fault_that_does_not_come_back_ends_no_request(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,3 +106,67 @@ def test_a_broken_or_hopeless_grammar_ends_its_request_alone() -> None:
     assert isinstance(heard[2].last, RequestError) and "leave no token" in str(heard[2].last)
     assert heard[3].text == "ab"
     assert essence(heard[0].items) == essence(alone(heard[0].job.sequence.request))
+
+
+@pytest.mark.parametrize(
+    "place", ["attach", "catch_up", "reach", "chunk_end", "grow", "note_computed", "choose", "score"]
+)
+def test_no_memory_at_any_point_of_a_request_s_way_ends_that_request_only(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call on the way of three requests fails in its turn: one request ends, the others say what they say alone."""
+    requests = [a_request((n,) * 6, ignore_eos=True, logprobs=1, name=f"r{n}") for n in (1, 2, 3)]
+    expected = [essence(alone(request)) for request in requests]
+    for call in range(1, 1000):
+        bench = Bench(ScriptedRunner(n_blocks=10), EngineConfig(lanes=3))
+        owner, name = {"choose": (bench.loop._sampler, "choose"), "score": (bench.loop._sampler, "logprob")}.get(
+            place, (bench.memory, place)
+        )
+        failing = Failing(getattr(owner, name), call)
+        monkeypatch.setattr(owner, name, failing)
+        heard = [bench.submit(request) for request in requests]
+        bench.finish()
+        faults = [is_fault(one) for one in heard]
+        assert sum(faults) == (failing.calls >= call)
+        for one, answer, is_broken in zip(heard, expected, faults, strict=True):
+            assert is_broken or essence(one.items) == answer
+        if not any(faults):
+            assert call > 3
+            return
+
+
+class Failing:
+    """A function whose n-th call finds no memory."""
+
+    def __init__(self, function: Callable[..., Any], n: int) -> None:
+        self._function, self._n, self.calls = function, n, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if self.calls == self._n:
+            raise MemoryError("no room")
+        return self._function(*args)
+
+
+@pytest.mark.parametrize("states", [0, 3, 6])
+@pytest.mark.parametrize("fault_step", range(1, 12))
+def test_a_step_that_breaks_halfway_leaves_no_trace(fault_step: int, states: int) -> None:
+    """Some sequences of the step were computed, and their states have moved on; each is computed again, alone."""
+    runner = ScriptedRunner(state_slots=states)
+    bench = Bench(runner, EngineConfig(lanes=3, prefill_rows=8))
+    requests = [a_request((n,) * (4 * n + 1), ignore_eos=True, name=f"r{n}") for n in (1, 2, 3)]
+    heard = [bench.submit(request) for request in requests]
+    real, steps = runner.run, 0
+
+    def halfway(batch: Rows[SequenceRows]) -> NDArray[np.float32]:
+        nonlocal steps
+        steps += 1
+        logits = real(batch if steps != fault_step else batch[: len(batch) // 2 + 1])
+        if steps == fault_step and len(batch) > 1:
+            raise ZeroDivisionError("broken halfway")
+        return logits
+
+    runner.run = halfway  # type: ignore[method-assign]
+    bench.finish()
+    for one in heard:
+        assert essence(one.items) == essence(alone(one.job.sequence.request))

@@ -38,8 +38,8 @@ class LogitKeeper(Sampler):
     """Keeps the bits of all logits that tokens were chosen from."""
 
     def __init__(self, vocab_size: int) -> None:
-        super().__init__(vocab_size)
         self.seen: defaultdict[TokenChooser, list[bytes]] = defaultdict(list)
+        super().__init__(vocab_size)
 
     def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
         self.seen[chooser].append(logits.tobytes())

@@ -9,7 +9,7 @@ from kernels.softplus import softplus_f32x16
 
 
 @njit_kernel
-def _all(source, target, count):  # type: ignore[no-untyped-def]
+def _all(source, target, count):
     for i in range(0, count, 16):
         store_vector(softplus_f32x16(load_f32x16(source + np.uintp(i * 4))), target + np.uintp(i * 4))
 

@@ -269,11 +269,14 @@ class ScriptedService:
             task.cancel()
             stream.put(EngineNotReadyError("The server is stopping; send the request again later."))
 
+    def check_room(self, count: int) -> None:
+        if self.max_open is not None and self.running + count > self.max_open:
+            raise QueueFullError(self.max_open, retry_after=1.5)
+
     def submit(self, *requests: Request) -> list[ScriptedStream]:
         if not self.started:
             raise EngineNotReadyError("The server is starting or stopping; send the request again later.")
-        if self.max_open is not None and self.running + len(requests) > self.max_open:
-            raise QueueFullError(self.max_open, retry_after=1.5)
+        self.check_room(len(requests))
         self.requests += requests
         return [self._play(request) for request in requests]
 

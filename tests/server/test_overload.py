@@ -49,6 +49,24 @@ async def test_a_full_queue_is_a_429_before_any_stream_begins(stream: bool) -> N
     assert (answer.status_code, answer.headers["content-type"]) == (429, "application/json")
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"]
+)
+async def test_a_full_queue_refuses_before_it_reads_a_body(path: str) -> None:
+    model = ScriptedModel(ScriptedService(["a"], max_open=0))
+    async with http_client(model) as client:
+        answer = await client.post(path, content=b"{ no JSON at all")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+
+
+async def test_a_refused_body_gives_its_place_back() -> None:
+    model = ScriptedModel(ScriptedService(["a"], max_open=1))
+    async with http_client(model) as client:
+        for _ in range(3):
+            assert (await client.post("/v1/chat/completions", json={**CHAT, "n": "many"})).status_code == 400
+        assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+
+
 @dataclass(frozen=True)
 class Answer:
     """What came over one connection, chunks of its body and all: an HTTP client is too slow for a crowd."""

@@ -120,7 +120,8 @@ def frequency_divisors(rope: Metadata, default_base: float, dimensions: int) -> 
 
 def float32(value: float) -> float:
     """As a GGUF file would hold it, so that a folder and the file made of it give the same bits."""
-    return float(np.float32(value))
+    with np.errstate(over="ignore"):  # what is infinite then is refused where it is read
+        return float(np.float32(value))
 
 
 def _yarn(config: Metadata, rope: Metadata) -> Values:

@@ -61,7 +61,9 @@ def test_gaps_are_those_that_overlap_the_time() -> None:
 
 def test_the_arrivals_worst_gap_is_over_all_repeats_and_its_first_token_a_ratio_of_medians() -> None:
     seen = arrival.Seen([2.0, 1.0, 9.0], [3.0, 2.0, 4.0], [0.1] * 5, [0.1, 0.2, 0.5], [0.2, 0.5, 0.1])
+    seen.targets = [0.2, 0.25, 0.3]
     found = seen.figures()
+    assert (found["target_ms"], found["worst_to_target"]) == (250.0, 2.0)
     assert (found["gap_during_ms_worst"], found["gap_during_ms_worst_median"]) == (500.0, 200.0)
     assert (found["gap_before_ms_p50"], found["first_token_ratio"]) == (100.0, 1.5)
 

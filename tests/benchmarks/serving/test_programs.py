@@ -62,3 +62,9 @@ def test_resident_memory_counts_the_processes_that_were_started() -> None:
         parent.communicate("\n")
     assert both > one > 0
     assert server_process.ServerProcess("", parent.pid, "m", 2).resident_bytes() == 0
+
+
+def test_a_metric_is_read_by_its_whole_name() -> None:
+    text = "# HELP octavo_x What it is.\noctavo_x_total 7.0\noctavo_x 0.25\n"
+    assert server_process.metric_of(text, "octavo_x") == 0.25
+    assert server_process.metric_of(text, "octavo") is None

@@ -28,7 +28,7 @@ K_QUANTS = {
 }
 MODELS = {
     "experts": {"types": MIXED},
-    "dense": {"types": "Q4_1", "experts": 0, "key_heads": 3, "value_heads": 3, "hidden": 96},
+    "dense": {"types": "Q4_1", "experts": 0, "key_heads": 3, "value_heads": 3, "state": 32},
     "k-quants": {"types": K_QUANTS, "hidden": 256, "state": 64, "head_dim": 64, "width": 256, "experts": 4},
 }
 

@@ -128,6 +128,7 @@ class MemoryBench:
             assert node.users == users[node]
             assert node.users or node.children or not node.is_empty
             assert (node in cache._leaves) == (not node.users and not node.children)
+            assert not cache.was_evicted(node.digest)
             self._check_content(node)
         for root in cache.roots.values():
             assert root.users == users[root]

@@ -250,7 +250,7 @@ def test_the_window_where_prompts_part_is_kept_longer_than_others() -> None:
     system = (20,) * 9
     for question in range(1, 3):
         bench.answer((*system, *(question,) * 14), tokens=1)
-    while bench.memory._pools[1].cached_blocks > 8:
+    while bench.memory._pools[1].cached_blocks > 4:
         bench.memory._cache._evict_block(1)
     assert bench.cached((*system, 9)) == 8
 
@@ -290,6 +290,14 @@ def test_a_prompt_stops_where_its_state_is_worth_keeping() -> None:
         if sequence.new_tokens:
             break
     assert ends == [SNAPSHOT_TOKENS, SNAPSHOT_TOKENS + 8, SNAPSHOT_TOKENS + 10]
+
+
+def test_no_state_is_kept_of_where_a_chunk_happened_to_end() -> None:
+    bench = recurrent(4)
+    sequence = bench.start((7,) * 30)
+    for _ in range(3):
+        bench.step(sequence, rows=8)
+    assert (sequence.computed, bench.memory._cache.snapshots) == (24, 0)
 
 
 def test_a_model_without_states_needs_no_stops() -> None:

@@ -85,6 +85,7 @@ def test_a_state_that_was_dropped_is_said_to_have_been() -> None:
     bench, history = primed(state_slots=4)
     bench.answer((30,) * 14, tokens=4)
     assert report(bench, (*history, 9)) == CacheReport(0, 27, CacheMiss.EVICTED)
+    assert report(bench, history[:18]) == CacheReport(0, 18, CacheMiss.EVICTED)
 
 
 def test_a_prompt_that_is_computed_whole_did_not_ask_the_cache() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ class Clocked:
 
     def worst_gap(self, heard: Heard, since: float) -> float:
         times = [time for time in self.heard_at[id(heard)] if time >= since]
-        return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(times))
 
 
 def alone(cost: Cost) -> float:

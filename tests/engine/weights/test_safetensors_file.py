@@ -136,3 +136,23 @@ def test_without_an_index_there_must_be_one_file(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(safetensors_bytes({"m": MATRIX}))
     with pytest.raises(ModelNotFoundError, match="2 safetensors files and no"):
         SafetensorsShards(tmp_path)
+
+
+def test_a_file_with_any_byte_changed_is_refused_or_read_within_its_bounds(tmp_path: Path) -> None:
+    path, content = tmp_path / "mutant.safetensors", bytearray(safetensors_bytes(PAIR))
+    random, outcomes = np.random.default_rng(0), {True: 0, False: 0}
+    for _ in range(1500):
+        mutant = content.copy()
+        for place in random.integers(0, len(content) - VECTOR.nbytes - MATRIX.nbytes, random.integers(1, 4)):
+            mutant[place] = random.choice(np.frombuffer(b'0123456789[]{},:"FIU-\xff\0', np.uint8))
+        path.write_bytes(mutant)
+        try:
+            file = SafetensorsFile(path)
+        except ModelError as error:
+            assert "\n" not in str(error)
+            outcomes[False] += 1
+        else:
+            for name, tensor in file.tensors.items():
+                assert tensor.nbytes == 0 or file.rows(name, 0, tensor.rows).nbytes == tensor.nbytes
+            outcomes[True] += 1
+    assert min(outcomes.values()) > 0

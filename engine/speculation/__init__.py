@@ -1,0 +1,1 @@
+"""Guesses at the next tokens of an answer, and how many of them are worth a place in the step."""
