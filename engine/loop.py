@@ -1,4 +1,4 @@
-"""The engine's thread: schedule, run, sample, commit, publish, and again; it sleeps while there is nothing to do."""
+"""The engine's thread: schedule, run, answer, publish, and again; it sleeps while there is nothing to do."""
 
 import logging
 import time
@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError
 from engine.event_stream import EventStream
@@ -39,15 +42,6 @@ class Abort:
     """The reader has gone."""
 
     sequence: Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A sequence whose tokens are all computed, and its next token; None where it was only to be scored or embedded."""
-
-    sequence: Sequence
-    token: int | None
-    logprob: TokenLogprob | None = None
 
 
 class Stop:
@@ -118,13 +112,12 @@ class EngineLoop:
         plan = self._scheduler.schedule()
         self._watch.begin(began, plan.total_rows)
         computed = self._run(plan)
-        chosen = self._sample(computed)
-        self._commit(chosen)
+        accepted = self._answer(computed)
         ended = self._clock()
         self._watch.end(ended)
         if computed:
-            self._scheduler.pace.note(plan.single_rows, plan.chunks, ended - began)
-        self._publish(_report(plan, ended - began))
+            self._scheduler.pace.note(plan.single_rows, plan.chunks, ended - began, plan.draft_rows)
+        self._publish(_report(plan, ended - began, accepted))
 
     def _take_commands(self) -> None:
         """Obey what has arrived; wait for the first command only while there is no work."""
@@ -161,7 +154,7 @@ class EngineLoop:
         try:
             computed = compute(self._runner, plan)
         except Exception as error:
-            if len(plan.rows) == 1:
+            if len(plan.rows) == 1 and not plan.draft_rows:
                 self._fail(plan.rows[0].sequence, error)
             else:
                 logger.exception("a step of %d requests failed; each is computed alone", len(plan.rows))
@@ -180,17 +173,20 @@ class EngineLoop:
             sequence.decode_steps += rows.is_decode
             sequence.decode_lanes += len(plan.rows) * rows.is_decode
 
-    def _sample(self, computed: list[Computed]) -> list[Chosen]:
-        """Choose the next token of each sequence that has no more to be computed."""
-        chosen = []
+    def _answer(self, computed: list[Computed]) -> int:
+        """Go on with each sequence that has no more to be computed: the only loop over a step's outputs.
+
+        Returns how many drafts were right.
+        """
+        now, accepted = self._clock(), 0
         for step in computed:
             with self._ending_on_fault(step.sequence):
                 self._score_prompt(step)
                 if step.sequence.pooler is not None:
                     step.sequence.pooler.push(step.final)
                 if step.sequence.pending == 0:
-                    chosen.append(self._choose(step))
-        return chosen
+                    accepted += self._continue(step, now)
+        return accepted
 
     def _score_prompt(self, step: Computed) -> None:
         """Note how likely the prompt's tokens were, where asked for: a row tells of the token after it."""
@@ -200,24 +196,34 @@ class EngineLoop:
         for row, token in zip(step.logits, sequence.request.prompt[step.position + 1 :], strict=False):
             sequence.prompt_logprobs.append(self._sampler.logprob(row, token, sequence.request.prompt_logprobs))
 
-    def _choose(self, step: Computed) -> Chosen:
-        sequence = step.sequence
-        if sequence.max_new_tokens == 0:
-            return Chosen(sequence, None)
-        row = step.logits[-1]
-        token = self._sampler.choose(row, sequence.chooser)
-        top = sequence.request.logprobs
-        return Chosen(sequence, token, None if top is None else self._sampler.logprob(row, token, top))
+    def _continue(self, step: Computed, now: float) -> int:
+        """Choose the next token and append it, and so on as long as it is the one that the next row was guessed to be.
 
-    def _commit(self, chosen: list[Chosen]) -> None:
-        """Append each token, make its text, and end what is complete: the only loop over a step's outputs."""
-        now = self._clock()
-        for choice in chosen:
-            with self._ending_on_fault(choice.sequence):
-                if choice.token is None:
-                    self._finish(choice.sequence, FinishReason.LENGTH, now)
-                else:
-                    self._append(choice.sequence, choice.token, choice.logprob, now)
+        Returns how many were. What the rows behind them have left in blocks is written over before it is seen.
+        """
+        sequence, drafts, accepted = step.sequence, step.drafts, 0
+        if sequence.max_new_tokens == 0:
+            self._finish(sequence, FinishReason.LENGTH, now)
+            return 0
+        sequence.drafted += len(drafts)
+        for row, draft in zip(step.logits[-1 - len(drafts) :], (*drafts, None), strict=True):
+            token = self._choose(row, sequence, now)
+            if token != draft:
+                break
+            accepted += 1
+            sequence.accepted += 1
+            if sequence not in self._jobs:
+                return accepted
+            self._scheduler.accept(sequence)
+        if accepted < len(drafts) and sequence in self._jobs:
+            self._runner.rewind(sequence.state_slot, 1 + accepted)
+        return accepted
+
+    def _choose(self, row: NDArray[np.float32], sequence: Sequence, now: float) -> int:
+        """Draw a token from its logits, and append it."""
+        token, top = self._sampler.choose(row, sequence.chooser), sequence.request.logprobs
+        self._append(sequence, token, None if top is None else self._sampler.logprob(row, token, top), now)
+        return token
 
     def _append(self, sequence: Sequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
         job = self._jobs[sequence]
@@ -244,6 +250,8 @@ class EngineLoop:
             cached_tokens=sequence.cached_tokens,
             cache=sequence.cache_report,
             preemptions=sequence.preemptions,
+            accepted_prediction_tokens=sequence.predicted_right,
+            rejected_prediction_tokens=len(sequence.request.prediction) - sequence.predicted_right,
             stop=stop,
             prompt_logprobs=tuple(sequence.prompt_logprobs),
             embedding=sequence.embedding,
@@ -275,7 +283,7 @@ def _is_due(sequence: Sequence, now: float) -> bool:
     return sequence.deadline is not None and now >= sequence.deadline
 
 
-def _report(plan: StepPlan, seconds: float) -> StepReport | None:
+def _report(plan: StepPlan, seconds: float, accepted: int) -> StepReport | None:
     """Describe a step; one that had nothing to compute is none."""
     if not plan.rows:
         return None
@@ -285,5 +293,6 @@ def _report(plan: StepPlan, seconds: float) -> StepReport | None:
         sequences=len(plan.rows),
         seconds=seconds,
         draft_rows=plan.draft_rows,
+        accepted_drafts=accepted,
         preempted=plan.preempted,
     )

@@ -38,6 +38,8 @@ class LoadOptions(RunnerOptions):
     quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
     max_waiting: int = 256
     itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
+    speculation: str = "auto"  # how next tokens are guessed, as EngineConfig has it
+    draft_max: int = 7  # guessed tokens of an answer in a step
     cache_dir: Path | None = None  # where the prefix cache survives a restart; None: nowhere
 
 
@@ -113,6 +115,8 @@ def engine_config(options: LoadOptions, identity: str) -> EngineConfig:
         lanes=options.lanes,
         max_waiting=options.max_waiting,
         itl_target_seconds=None if options.itl_target_ms is None else options.itl_target_ms / 1e3,
+        speculation=options.speculation,
+        draft_max=options.draft_max,
         cache_folder=options.cache_dir,
         cache_identity=identity,
     )

@@ -90,6 +90,8 @@ class Timings:
     prefill_seconds: float
     decode_seconds: float
     mean_lanes: float = 1.0  # sequences that shared its decode steps, on average
+    drafted_tokens: int = 0  # that were guessed and tried, because it seemed to save time, and ...
+    accepted_tokens: int = 0  # ... those of them that came
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ class FinishEvent:
     cached_tokens: int = 0  # of the prompt, taken from the cache
     cache: CacheReport | None = None  # where the request asked for it
     preemptions: int = 0  # how often it had to give its memory to others and was computed again
+    accepted_prediction_tokens: int = 0  # of Request.prediction, that came where the answer had led to, and ...
+    rejected_prediction_tokens: int = 0  # ... the rest of it: whatever was tried
     stop: str | int | None = None  # the stop string or stop token that ended it; "deadline" where the time did
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # of each prompt token where asked for; None of the first
     embedding: NDArray[np.float32] | None = None  # where the request asked for it

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from engine.pooling import Pooler
 from engine.request import CacheReport, Request, Timings, TokenLogprob
+from engine.speculation.prediction import PredictionFollower
 from engine.token_chooser import TokenChooser
 
 
@@ -33,9 +34,14 @@ class Sequence:
     pooler: Pooler | None = field(init=False)  # if the prompt's embedding is wanted
     decode_steps: int = 0
     decode_lanes: int = 0  # sequences of all its decode steps, itself too
+    prediction: PredictionFollower | None = field(init=False)  # if its request has one
+    drafted: int = 0  # guessed tokens that were tried; counted by the loop, as is:
+    accepted: int = 0  # those of them that were right
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        predicted = self.request.prediction
+        self.prediction = PredictionFollower(predicted, self.prompt_tokens) if predicted else None
         self._begin_prompt()
 
     def _begin_prompt(self) -> None:
@@ -88,6 +94,14 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
+    def predicted_right(self) -> int:
+        """How many tokens of the request's prediction have come where they were expected."""
+        if self.prediction is None:
+            return 0
+        self.prediction.follow(self.tokens)
+        return self.prediction.accepted
+
+    @property
     def worst_case_tokens(self) -> int:
         """Positions it can ever fill; the last new token is never fed."""
         return self.prompt_tokens + max(self.max_new_tokens, 1) - 1
@@ -107,4 +121,6 @@ class Sequence:
             prefill_seconds=first_token - started,
             decode_seconds=now - first_token,
             mean_lanes=self.decode_lanes / self.decode_steps if self.decode_steps else 1.0,
+            drafted_tokens=self.drafted,
+            accepted_tokens=self.accepted,
         )

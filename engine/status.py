@@ -43,3 +43,4 @@ class StepReport:
     seconds: float
     draft_rows: int = 0  # of tokens that were guessed
     preempted: int = 0  # sequences that gave their memory to others
+    accepted_drafts: int = 0  # rows whose guess was right

@@ -20,6 +20,7 @@ class Computed:
     position: int  # of the first of these rows
     logits: NDArray[np.float32]  # [rows that logits were wanted of, vocabulary]; a view valid until the next run
     final: NDArray[np.float32]  # [rows that final hidden states were wanted of, width]; likewise
+    drafts: tuple[int, ...] = ()  # tokens of the last rows, that were only guessed
 
 
 def compute(runner: ModelRunner, plan: StepPlan) -> list[Computed]:
@@ -30,7 +31,7 @@ def compute(runner: ModelRunner, plan: StepPlan) -> list[Computed]:
     logits_of = _dealt(logits, [rows.logit_rows for rows in plan.rows])
     final_of = _dealt(runner.final, [len(rows.final_rows) for rows in plan.rows])
     return [
-        Computed(rows.sequence, rows.sequence.computed, logits, final)
+        Computed(rows.sequence, rows.sequence.computed, logits, final, rows.drafts)
         for rows, logits, final in zip(plan.rows, logits_of, final_of, strict=True)
     ]
 
@@ -53,4 +54,5 @@ def _sequence_rows(rows: PlannedRows) -> SequenceRows:
         every_row=rows.every_row,
         final_rows=rows.final_rows,
         state_slot=sequence.state_slot,
+        keep_states=bool(rows.drafts),
     )

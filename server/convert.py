@@ -31,6 +31,7 @@ def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: Serv
         constraint=_chat_constraint(body, prompt, model, inside),
         thinking=model.format.thinking_plan(inside=inside, budget=prompt.wish.budget),
         marks=model.format.marks,
+        prediction=_prediction(body, model),
     )
     callable_tools = prompt.offer.tools if prompt.offer.choice.mode != "none" else None
     new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
@@ -38,6 +39,13 @@ def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: Serv
     return Plan(
         id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
     )
+
+
+def _prediction(body: ChatBody, model: ServedModel) -> tuple[int, ...]:
+    """The tokens of the predicted text, as far as an answer could have them."""
+    if body.prediction is None:
+        return ()
+    return tuple(model.tokenizer.encode(body.prediction.text)[: model.context_length])
 
 
 def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool) -> Constraint | None:

@@ -80,6 +80,8 @@ class Metrics:
         self._preemptions = Counter(
             "octavo_preemptions", "Sequences that gave their memory to others, to be computed again.", registry=registry
         )
+        self._drafted = Counter("octavo_drafted_tokens", "Tokens that were guessed and tried.", registry=registry)
+        self._accepted = Counter("octavo_accepted_tokens", "Guessed tokens that were right.", registry=registry)
         self._step_seconds = Counter("octavo_step_seconds", "Time spent in steps.", registry=registry)
         self._bytes_read = Counter("octavo_weight_bytes_read", "Bytes of weights read by steps.", registry=registry)
         self._bandwidth = Gauge(
@@ -119,6 +121,8 @@ class Metrics:
         self._decode_rows.observe(step.decode_rows)
         self._draft_rows.observe(step.draft_rows)
         self._preemptions.inc(step.preempted)
+        self._drafted.inc(step.draft_rows)
+        self._accepted.inc(step.accepted_drafts)
         self._step_seconds.inc(step.seconds)
         self._bytes_read.inc(self._weight_bytes)
         if step.prefill_rows == 0 and step.seconds > 0:

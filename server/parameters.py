@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from engine.errors import RequestError
 from server.errors import clip
-from server.protocol.chat import MESSAGE_KEYS, PART_KEYS, ThinkingSwitch
+from server.protocol.chat import MESSAGE_KEYS, PART_KEYS, Prediction, TextPart, ThinkingSwitch
 from server.protocol.common import keys_of
 from server.protocol.output import JsonObjectFormat, JsonSchemaFormat, NamedSchema, TextFormat
 from server.protocol.tools import FunctionDefinition, FunctionTool
@@ -61,7 +61,7 @@ SHARED = [
     *honoured("ignore_eos", "max_time_ms", "t_max_predict_ms", "skip_special_tokens", "return_token_ids"),
     *honoured("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice"),
     *honoured("guided_grammar", "json_schema", "regex", "grammar", "ebnf"),
-    *ignored("user", "service_tier", "safety_identifier", "moderation", "prediction"),
+    *ignored("user", "service_tier", "safety_identifier", "moderation"),
     *ignored("store", neutral=(False,)),
     *honoured("priority", "cache_salt", "cache_prompt", "cache_report"),
     *ignored("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
@@ -107,7 +107,7 @@ SHARED = [
 ]
 
 CHAT_ONLY = [
-    *honoured("messages", "max_completion_tokens", "logprobs", "top_logprobs"),
+    *honoured("messages", "max_completion_tokens", "logprobs", "top_logprobs", "prediction"),
     *honoured("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
     *honoured("reasoning_effort", "enable_thinking", "think", "thinking", "thinking_token_budget", "include_reasoning"),
     *honoured("chat_template_kwargs", "add_generation_prompt", "continue_final_message"),
@@ -129,6 +129,7 @@ CHAT_ONLY = [
 
 COMPLETIONS_ONLY = [
     *honoured("prompt", "echo", "suffix", "logprobs", "add_special_tokens"),
+    *ignored("prediction"),
 ]
 
 
@@ -153,6 +154,7 @@ def _unknown_nested_keys(given: Body) -> list[str]:
     tools = objects_of(given.get("tools"))
     functions = [*objects_of([tool.get("function") for tool in tools]), *objects_of(given.get("functions"))]
     output = objects_of([given.get("response_format")])
+    predictions = objects_of([given.get("prediction")])
     nested: list[tuple[str, list[dict[str, object]], frozenset[str]]] = [
         ("messages[]", messages, MESSAGE_KEYS),
         (
@@ -165,6 +167,12 @@ def _unknown_nested_keys(given: Body) -> list[str]:
         ("response_format", output, keys_of(TextFormat, JsonObjectFormat, JsonSchemaFormat)),
         ("response_format.json_schema", objects_of([one.get("json_schema") for one in output]), keys_of(NamedSchema)),
         ("thinking", objects_of([given.get("thinking")]), keys_of(ThinkingSwitch)),
+        ("prediction", predictions, keys_of(Prediction)),
+        (
+            "prediction.content[]",
+            [part for one in predictions for part in objects_of(one.get("content"))],
+            keys_of(TextPart),
+        ),
     ]
     return [f"{path}.{key}" for path, objects, known in nested for key in given_keys(objects) if key not in known]
 

@@ -133,8 +133,8 @@ def usage(finishes: Sequence[Finish], n: int = 1) -> Json:
         "prompt_tokens_details": {"cached_tokens": sum(event.cached_tokens for event in events[::n])},
         "completion_tokens_details": {
             "reasoning_tokens": sum(finish.reasoning_tokens for finish in finishes),
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            "accepted_prediction_tokens": sum(event.accepted_prediction_tokens for event in events),
+            "rejected_prediction_tokens": sum(event.rejected_prediction_tokens for event in events),
         },
     }
 
@@ -157,6 +157,8 @@ def timings(*events: FinishEvent, speed: Speed | None = None) -> Json:
         "predicted_n": sum(event.completion_tokens for event in events),
         "predicted_ms": _milliseconds(decode_seconds),
         "predicted_per_second": _rate(decoded, decode_seconds),
+        "draft_n": sum(event.timings.drafted_tokens for event in events),
+        "draft_n_accepted": sum(event.timings.accepted_tokens for event in events),
         "lanes": round(max(event.timings.mean_lanes for event in events), 2),  # that shared each pass over the weights
     }
     return figures if speed is None else figures | _against_the_machine(events, decode_seconds, speed)
@@ -180,8 +182,11 @@ def _cache(report: CacheReport, spans: Spans) -> Json:
 
 
 def _against_the_machine(events: Sequence[FinishEvent], seconds: float, speed: Speed) -> Json:
-    """What the longest of the choices read of the weights, one pass a token, and how much of the machine that is."""
-    passes = max(event.completion_tokens - 1 for event in events)
+    """What the longest of the choices read of the weights, one pass a token, and how much of the machine that is.
+
+    A draft that was right is a token without a pass of its own.
+    """
+    passes = max(event.completion_tokens - 1 - event.timings.accepted_tokens for event in events)
     read = _rate(passes * speed.bytes_per_step, seconds)
     figures: Json = {"bytes_per_step": speed.bytes_per_step}
     return (

@@ -25,6 +25,7 @@ def requests_for(
     constraint: Constraint | None = None,
     thinking: Thinking | None = None,
     marks: frozenset[int] = frozenset(),
+    prediction: tuple[int, ...] = (),
 ) -> tuple[Request, ...]:
     """One request a choice, prompt-major; raises RequestError for token ids that the model does not have."""
     sampling = _sampling(body, model)
@@ -55,6 +56,7 @@ def requests_for(
             max_seconds=body.seconds,
             priority=body.priority,
             cache_salt=salt,
+            prediction=prediction,
             explains_cache=body.cache_report and place == choice == 0,
         )
         for place, prompt in enumerate(prompts)

@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
     kv_memory: MemorySize | None = None  # for them; None: half of what is free, and no more than the lanes can use
     itl_target_ms: float | None = Field(None, gt=0, le=60_000, allow_inf_nan=False)  # between tokens; None: as measured
+    speculation: Literal["auto", "ngram", "mtp", "off"] = "auto"  # how next tokens are guessed
+    draft_max: int = Field(7, ge=1, le=15)  # guessed tokens of an answer in a step
     cache_dir: Path | None = None  # where the prefix cache survives a restart; None: it does not
     alias: Strings = ()
     any_model: bool = False

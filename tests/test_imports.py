@@ -12,6 +12,7 @@ MAX_LINES = 400
 # engine/ speaks to kernels/ through these doors only; a trailing slash names a folder.
 ENGINE_DOORS = (
     "engine/runner.py",
+    "engine/draft_runner.py",
     "engine/sampler.py",
     "engine/machine.py",
     "engine/bench_engine.py",

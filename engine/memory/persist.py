@@ -27,6 +27,7 @@ from engine.runner_protocol import NO_BLOCK, ModelRunner
 logger = logging.getLogger(__name__)
 
 MAGIC = b"OCTAVOK1"
+FOLDER = "octavo-prefixes"  # in the folder that the user named, which may hold other things and be open to others
 LIMIT_BYTES = 4 << 30  # of a file
 KEPT_FILES = 4  # in a folder: one for each model, type of keys and values, and version
 _FRAME = struct.Struct("<Q32s")
@@ -41,18 +42,18 @@ class _BrokenFileError(Exception):
 def save(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str, limit_bytes: int = LIMIT_BYTES) -> None:
     """Replace the file of `identity` at once, or log why not; what is worth least is left out if it gets too long."""
     try:
-        _private(folder)
-        handle, temporary = tempfile.mkstemp(prefix="prefix-", suffix=".tmp", dir=folder)  # of mode 0600
+        own = _own(folder)
+        handle, temporary = tempfile.mkstemp(prefix="prefix-", suffix=".tmp", dir=own)  # of mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 count = _write(file, cache, runner, identity, limit_bytes)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, _path(folder, identity))
+            os.replace(temporary, _path(own, identity))
         except BaseException:
             os.unlink(temporary)
             raise
-        _delete_old(folder)
+        _delete_old(own)
     except OSError as error:
         logger.warning("the prefix cache was not saved to %s: %s", folder, error)
     else:
@@ -61,9 +62,8 @@ def save(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str, l
 
 def load(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str) -> None:
     """Fill an empty cache with what was saved under `identity`; whatever is broken is left out, and logged."""
-    path = _path(folder, identity)
     try:
-        _private(folder)
+        path = _path(_own(folder), identity)
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             loading = _Loading(cache, runner)
             try:
@@ -73,21 +73,23 @@ def load(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str) -
     except FileNotFoundError:
         return
     except (_BrokenFileError, OSError) as error:
-        logger.warning("the saved prefix cache %s is not used, or not all of it: %s", path, error)
+        logger.warning("the prefix cache saved in %s is not used, or not all of it: %s", folder, error)
     else:
         skipped = f"; {loading.skipped} broken ones were left out" if loading.skipped else ""
         logger.info("loaded %d blocks of the prefix cache%s", loading.count, skipped)
 
 
-def _private(folder: Path) -> None:
-    """Make the folder, or check that nobody else can have put anything there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.geteuid():
-        raise PermissionError("the folder belongs to another user")
+def _own(folder: Path) -> Path:
+    """Make our folder in one of the user's, or check that nobody else can have put anything there."""
+    own = folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    own.mkdir(mode=0o700, exist_ok=True)
+    status = own.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{own} is not a folder of this user")
     if stat.S_IMODE(status.st_mode) & 0o077:
-        folder.chmod(0o700)
+        own.chmod(0o700)
+    return own
 
 
 def _path(folder: Path, identity: str) -> Path:

@@ -5,6 +5,8 @@
 decode(lanes) is the median of the last steps that only decoded. The three coefficients of prompt rows are fitted to the
 last steps of each size, so that one size alone does not hide how the cost grows; their absolute errors are least, not
 their squares, so that a step in which the machine did something else counts as one step and no more.
+
+Steps that decode with drafts are apart: what they took beyond decode(lanes) is kept by the number of draft rows.
 """
 
 from collections import deque
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 _DECODE_STEPS = 15  # remembered of each number of lanes
 _CHUNK_STEPS = 8  # remembered of each size
+_DRAFT_STEPS = 7  # remembered of each number of lanes and of draft rows
 _SIZES = 16  # powers of two
 _ROUNDS = 4  # of reweighting; each halves the weight of what fits badly, or more
 _LEAST_ERROR = 0.02  # of a step's time: what fits better is not told apart
@@ -42,14 +45,24 @@ class Pace:
 
     def __init__(self) -> None:
         self._decode: dict[int, deque[float]] = {}
+        # By lanes, then by draft rows: the seconds that these added.
+        self._drafts: dict[int, dict[int, deque[float]]] = {}
         # Of the last steps of each size, per second of the step: 1, rows, positions, seconds beyond those of its lanes.
         self._samples = np.zeros((_SIZES, _CHUNK_STEPS, 4))
         self._counts = [0] * _SIZES
         self._fitted: tuple[float, float, float] | None = None  # to all samples
 
-    def note(self, lanes: int, chunks: Sequence[Chunk], seconds: float) -> None:
-        """Take what a step of `lanes` single rows and some chunks took; one that no clock could tell is left out."""
-        if seconds <= 0:
+    def note(self, lanes: int, chunks: Sequence[Chunk], seconds: float, drafts: int = 0) -> None:
+        """Take what a step of `lanes` single rows, and some chunks or drafts, took.
+
+        One that no clock could tell is left out, and one of both chunks and drafts, which there should not be.
+        """
+        if seconds <= 0 or (chunks and drafts):
+            return
+        if drafts:
+            added = max(0.0, seconds - (self.decode_seconds(lanes) or seconds))
+            known = self._drafts.setdefault(lanes, {})
+            known.setdefault(drafts, deque(maxlen=_DRAFT_STEPS)).append(added)
             return
         if not chunks:
             self._decode.setdefault(lanes, deque(maxlen=_DECODE_STEPS)).append(seconds)
@@ -75,6 +88,31 @@ class Pace:
         if not self._decode:
             return self.fixed_seconds + self.chunk_seconds(Chunk(0, lanes)) if self.knows_chunks else None
         return median(self._decode[min(self._decode, key=lambda known: (abs(known - lanes), -known))])
+
+    def knows_decode(self, lanes: int) -> bool:
+        """Whether a step with just so many lanes was measured."""
+        return lanes in self._decode
+
+    def most_drafts(self, lanes: int) -> int:
+        """The largest number of draft rows that was measured beside so many lanes; 0 if none was."""
+        return max(self._drafts.get(lanes, ()), default=0)
+
+    def draft_seconds(self, lanes: int, drafts: int) -> float | None:
+        """What draft rows add to a step of so many lanes: as measured, or between two numbers that were; else None.
+
+        More than were ever measured cost as much each as the most that were.
+        """
+        known = self._drafts.get(lanes)
+        if not known:
+            return None
+        if drafts in known:
+            return median(known[drafts])
+        above = min((size for size in known if size > drafts), default=None)
+        below = max((size for size in known if size < drafts), default=0)
+        low = median(known[below]) if below else 0.0
+        if above is None:
+            return low * drafts / below
+        return low + (median(known[above]) - low) * (drafts - below) / (above - below)
 
     @property
     def knows_chunks(self) -> bool:

@@ -13,12 +13,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
-from engine.runner_protocol import ModelRunner
+from engine.runner_protocol import MAX_KEPT_ROWS, ModelRunner
 from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
 from engine.scheduling.pace import Pace
 from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.sequence import Sequence
+from engine.speculation.speculation import Speculation
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -40,6 +41,7 @@ class Scheduler:
         self.waiting = WaitingQueue(turn=config.lanes + config.max_waiting)
         self.running: list[Sequence] = []  # the most urgent first
         self.pace = Pace()
+        self.speculation = Speculation(config, self.pace)
         self._chunks = ChunkBudget(config, self.pace)
         self._was_alone = False  # a suspect of a fault, in the last step
         self._preempted = 0  # since the step began
@@ -65,25 +67,35 @@ class Scheduler:
         if sequence in self.running:
             self.running.remove(sequence)
         self.waiting.discard(sequence)
+        self.speculation.drop(sequence)
         if is_faulty:
             self._memory.forget(sequence)
         else:
             self._memory.release(sequence)
 
     def schedule(self) -> StepPlan:
-        """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first."""
+        """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first.
+
+        A step without rows of prompts has drafts, if there are any worth it.
+        """
         self._preempted, self._faults = 0, []
         self._admit()
         among = self._chosen()
         single = self._plan_single_rows(among)
-        planned = single + self._plan_prompts(among, len(single))
+        prompts = self._plan_prompts(among, len(single))
+        planned = single + prompts if prompts else self._with_drafts(single)
         rows = tuple(rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
         return StepPlan(rows, self._preempted, tuple(self._faults))
 
     def advance(self, rows: PlannedRows) -> None:
-        """Note that planned rows were computed."""
+        """Note that planned rows were computed, but for the drafts, of which nothing is known yet."""
         rows.sequence.computed += rows.count
         self._memory.note_computed(rows.sequence)
+
+    def accept(self, sequence: Sequence) -> None:
+        """Note that the first draft of those left is what the sequence has as its next token: its row is computed."""
+        sequence.computed += 1
+        self._memory.note_computed(sequence)
 
     def isolate(self, plan: StepPlan) -> None:
         """After a fault in a step of several: have what was planned computed again, each sequence alone.
@@ -92,6 +104,8 @@ class Scheduler:
         """
         for rows in plan.rows:
             rows.sequence.alone_until = rows.sequence.computed + rows.count
+            if rows.drafts:
+                self.speculation.distrust(rows.sequence)
             if self._has_states:
                 self._preempt(rows.sequence)
 
@@ -157,6 +171,35 @@ class Scheduler:
             if sequence.pending == 1 and self._has_grown(sequence, sequence.computed + 1):
                 planned.append(PlannedRows(sequence, 1))
         return planned
+
+    def _with_drafts(self, single: list[PlannedRows]) -> list[PlannedRows]:
+        """Add guessed tokens to the rows of sequences that decode, where there is room without taking another's."""
+        running = [rows for rows in single if rows.sequence in self.running]
+        rooms = {rows.sequence: self._draft_room(rows) for rows in running}
+        most = min(self._max_rows, self._max_logit_rows) - len(rooms)
+        drafts = self.speculation.drafts(rooms, most)
+        planned = []
+        for rows in running:
+            tokens = drafts.get(rows.sequence, ())
+            has_room = not tokens or self._unless_faulty(
+                self._memory.grow, rows.sequence, rows.sequence.computed + 1 + len(tokens)
+            )
+            planned.append(PlannedRows(rows.sequence, 1, tokens) if has_room else rows)
+        return planned
+
+    def _draft_room(self, rows: PlannedRows) -> int:
+        """How many drafts a sequence can have: what its answer, its memory and a state that goes back leave."""
+        sequence = rows.sequence
+        if not rows.is_decode or sequence.is_suspect:
+            return 0
+        room = min(
+            sequence.max_new_tokens - sequence.new_tokens - 1, self._memory.reach(sequence) - sequence.computed - 1
+        )
+        if self._has_states:
+            # The state is kept where a block ends, which no step may leap over.
+            to_boundary = -(sequence.computed + 1) % self._block_tokens
+            room = min(room, MAX_KEPT_ROWS - 1, to_boundary)
+        return max(0, room)
 
     def _plan_prompts(self, among: list[Sequence], single_rows: int) -> list[PlannedRows]:
         """Deal out the rows, and rows of logits, that a step has left; a prompt that is scored needs one each."""

@@ -4,8 +4,6 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.sequence import Sequence
-
 # A guess is of the kind of what it was made from and of how much of the text before it agreed with the answer.
 _AGREEMENTS = (3, 4, 6, 10, 16, 32)  # tokens: the bounds between kinds
 _KINDS = len(_AGREEMENTS) + 1
@@ -33,8 +31,8 @@ NOTHING = Guess((), ())
 class Drafter(Protocol):
     """Guesses how one sequence goes on."""
 
-    def guess(self, sequence: Sequence, most: int) -> Guess:
-        """Up to `most` tokens that may follow all those that the sequence has."""
+    def guess(self, tokens: list[int], most: int) -> Guess:
+        """Up to `most` tokens that may follow those that the sequence has, its prompt's and its answer's."""
         ...
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence as Tokens
 
-from engine.sequence import Sequence
 from engine.speculation.guess import NOTHING, Guess, looked_up
 
 SIZES = (3, 2)  # of the runs of tokens that are looked up, the first that is found counts
@@ -42,9 +41,8 @@ class LookupDrafter:
     def __init__(self) -> None:
         self._index = TextIndex()
 
-    def guess(self, sequence: Sequence, most: int) -> Guess:
+    def guess(self, tokens: list[int], most: int) -> Guess:
         """As Drafter has it."""
-        tokens = sequence.tokens
         self._index.read(tokens)
         place = self._index.find(tokens)
         if place is None:

@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections import defaultdict
 
-from engine.sequence import Sequence
 from engine.speculation.guess import NOTHING, Guess, looked_up
 from engine.speculation.ngram import SIZES, agreement
 
@@ -50,11 +49,10 @@ class PredictionFollower:
                 return places[min(bisect_left(places, self._last_place), len(places) - 1)]
         return None
 
-    def guess(self, sequence: Sequence, most: int) -> Guess:
+    def guess(self, tokens: list[int], most: int) -> Guess:
         """As Drafter has it."""
-        self.follow(sequence.tokens)
+        self.follow(tokens)
         if self._place is None or self._place >= len(self._prediction):
             return NOTHING
-        tokens = self._prediction[self._place : self._place + most]
-        agreed = agreement(sequence.tokens, len(sequence.tokens), self._prediction, self._place)
-        return looked_up(tokens, agreed, from_prediction=True)
+        agreed = agreement(tokens, len(tokens), self._prediction, self._place)
+        return looked_up(self._prediction[self._place : self._place + most], agreed, from_prediction=True)

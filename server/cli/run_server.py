@@ -153,6 +153,8 @@ def engine_load(settings: Settings) -> Load:
             quantize=settings.quantize,
             kv_memory=None if size is None else bytes_of(size, available_memory()),
             itl_target_ms=settings.itl_target_ms,
+            speculation=settings.speculation,
+            draft_max=settings.draft_max,
             cache_dir=settings.cache_dir,
             aliases=settings.alias,
             max_waiting=settings.max_queue,

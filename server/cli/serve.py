@@ -28,6 +28,10 @@ def serve(
         float | None,
         typer.Option(help="Milliseconds between tokens that long prompts must leave the others [as measured]."),
     ] = None,
+    speculation: Annotated[
+        str | None, typer.Option(help="How next tokens are guessed: auto, ngram, mtp or off [auto].")
+    ] = None,
+    draft_max: Annotated[int | None, typer.Option(help="Guessed tokens of an answer in a step, at most [7].")] = None,
     cache_dir: Annotated[
         str | None, typer.Option(help="Folder in which the prefix cache survives a restart [it does not].")
     ] = None,

@@ -71,6 +71,8 @@ class Timings(Answer):
     predicted_n: int
     predicted_ms: float
     predicted_per_second: float
+    draft_n: int  # tokens that were guessed and tried
+    draft_n_accepted: int  # those of them that came
     lanes: float  # sequences that shared each pass over the weights
     bytes_per_step: int = 0  # of weights
     bandwidth_percent: float = 0.0

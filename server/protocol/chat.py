@@ -103,6 +103,17 @@ MESSAGE_KEYS = keys_of(*get_args(AnyMessage))
 PART_KEYS = keys_of(TextPart, RefusalPart)
 
 
+class Prediction(ProtocolModel):
+    """What the answer will probably say; it comes the sooner for it, and stays the same."""
+
+    type: Literal["content"]
+    content: Content
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content)
+
+
 class ThinkingSwitch(ProtocolModel):
     type: Literal["enabled", "disabled", "adaptive", "auto"]
     budget_tokens: Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE] | None = None
@@ -114,6 +125,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 class ChatBody(GenerationBody):
     messages: Annotated[list[Message], Field(min_length=1, max_length=16384)]
     max_completion_tokens: MaxTokens | None = None
+    prediction: Prediction | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20), WHOLE] | None = None
     # tools

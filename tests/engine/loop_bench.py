@@ -47,12 +47,14 @@ class Bench:
         runner: ScriptedRunner | None = None,
         config: EngineConfig | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        sampler: Sampler | None = None,
     ) -> None:
-        config = config or EngineConfig()
+        """Without a config there is no speculation: what it tries follows from the time that steps take."""
+        config = config or EngineConfig(speculation="off")
         self.runner = runner or ScriptedRunner()
         self.memory = Memory(self.runner, config.lanes)
         self.scheduler = Scheduler(config, self.memory, self.runner)
-        self.loop = EngineLoop(self.runner, self.scheduler, Sampler(VOCAB_SIZE), self._publish, clock)
+        self.loop = EngineLoop(self.runner, self.scheduler, sampler or Sampler(VOCAB_SIZE), self._publish, clock)
         self.heard: dict[EventStream, Heard] = {}
         self.publications = 0
         self.reports: list[StepReport] = []

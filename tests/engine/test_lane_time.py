@@ -1,5 +1,7 @@
 """How long one has to wait for a lane."""
 
+import pytest
+
 from engine.lane_time import LaneTime
 
 
@@ -20,7 +22,7 @@ def test_the_mean_follows_the_newest_requests() -> None:
     time = LaneTime(lanes=1)
     time.note(1.0)
     time.note(2.0)
-    assert time.wait(before=1) == 1.2
+    assert time.wait(before=1) == pytest.approx(1.2)
     for _ in range(40):
         time.note(5.0)
-    assert abs(time.wait(before=1) - 5.0) < 0.01
+    assert time.wait(before=1) == pytest.approx(5.0, rel=0.01)

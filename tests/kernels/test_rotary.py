@@ -72,7 +72,6 @@ class Rotated:
             address(rotary_kernel(self.kv_type.number, tier)),
             step=record.ctypes.data,
             group=group.ctypes.data,
-            gated=0,
             **addresses,
             epsilon=EPSILON,
             query=self.turned_query.ctypes.data,

@@ -44,7 +44,7 @@ def saved(folder: Path, **others: Any) -> list[tuple[int, ...]]:
 
 
 def the_file(folder: Path) -> Path:
-    (path,) = folder.iterdir()
+    (path,) = (folder / persist.FOLDER).iterdir()
     return path
 
 
@@ -65,8 +65,23 @@ def test_the_file_is_private_and_alone(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "cache"
     saved(folder)
     saved(folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / persist.FOLDER).stat().st_mode) == 0o700
     assert stat.S_IMODE(the_file(folder).stat().st_mode) == 0o600
+
+
+def test_the_users_own_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / persist.FOLDER).mkdir(mode=0o755)
+    saved(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / persist.FOLDER).stat().st_mode) == 0o700
+
+
+def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / persist.FOLDER).symlink_to(tmp_path / "elsewhere")
+    saved(tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_the_caller_is_not_told(tmp_path: Path) -> None:
@@ -88,7 +103,7 @@ def test_what_was_written_for_another_model_is_not_believed(tmp_path: Path, capl
     texts = saved(tmp_path)
     assert reloaded(tmp_path, identity="another").cached(texts[2]) == 0
     path = the_file(tmp_path)
-    path.rename(persist._path(tmp_path, "another"))
+    path.rename(persist._path(tmp_path / persist.FOLDER, "another"))
     assert reloaded(tmp_path, identity="another").cached(texts[2]) == 0
     assert caplog.text.count("another model") == 1
 
@@ -192,15 +207,17 @@ def test_a_file_has_a_limit_and_keeps_what_is_worth_most(tmp_path: Path) -> None
 
 
 def test_only_the_newest_files_stay(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("stays")
+    own = tmp_path / persist.FOLDER
+    own.mkdir()
+    (own / "mine.txt").write_text("stays")
     for number in range(persist.KEPT_FILES + 2):
         bench = bench_with(tmp_path, identity=str(number))
         bench.answer(PROMPT)
         bench.memory.save()
-        os.utime(persist._path(tmp_path, str(number)), (number, number))
-    names = {path.name for path in tmp_path.iterdir()}
+        os.utime(persist._path(tmp_path / persist.FOLDER, str(number)), (number, number))
+    names = {path.name for path in own.iterdir()}
     assert "mine.txt" in names and len(names) == 1 + persist.KEPT_FILES
-    assert persist._path(tmp_path, str(persist.KEPT_FILES + 1)).name in names
+    assert persist._path(tmp_path / persist.FOLDER, str(persist.KEPT_FILES + 1)).name in names
 
 
 def test_a_folder_that_cannot_be_used_is_logged_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ from engine.scheduling.admission import AGEING
 from engine.sequence import Sequence
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, a_request
+from tests.engine.speculation.forced import any_pattern, force
 
 MOST_STEPS = 20_000
 PRIORITIES = (-1, 0, 0, 0, 2)
@@ -65,6 +66,8 @@ class Outcome:
     aborts: int = 0
     overdue: int = 0
     hits: int = 0  # requests that found tokens in the cache
+    drafted: int = 0  # tokens that were guessed
+    accepted: int = 0
     most_overtaken: int = 0
 
     def __add__(self, other: "Outcome") -> "Outcome":
@@ -93,6 +96,8 @@ class Schedule:
         self.runner.logits_of = one_hot_logits
         self.runner.before_run = self._before_run
         self._max_waiting = 40
+        self._speculation = random.Random(~seed)  # of its own, so that the schedule is the one it was without
+        speculation = self._speculation.choice(["off", "auto", "forced", "forced"])
         config = EngineConfig(
             lanes=lanes,
             max_waiting=self._max_waiting,
@@ -100,9 +105,14 @@ class Schedule:
             knee_rows=rng.choice([1, 4, 16]),
             prefill_interval=rng.randint(1, 4),
             itl_target_seconds=rng.choice([None, 1e-9, 0.01]),
+            speculation="off" if speculation == "off" else "auto",
+            draft_max=self._speculation.randint(1, 9),
         )
         self._lanes = lanes
         self.bench = Bench(self.runner, config, lambda: self._now)
+        self._answers: dict[tuple[str, int], list[int]] = {}
+        if speculation == "forced":
+            force(self.bench, self._answers, any_pattern(seed))
         self._fault_rate = rng.choice([0.0, 0.0, 0.02])
         self._abort_rate = rng.choice([0.0, 0.03])
         self._prefixes = [self._tokens(rng.randint(4, 24)) for _ in range(3)]
@@ -196,6 +206,7 @@ class Schedule:
             "max_seconds": seconds,
         }
         scored = rng.random() < 0.1
+        predicted = self._speculation.random() < 0.3
         return [
             a_request(
                 prompt,
@@ -204,6 +215,7 @@ class Schedule:
                 choice=choice,
                 prompt_logprobs=0 if scored else None,
                 explains_cache=rng.random() < 0.3,
+                prediction=tuple(answer_alone(prompt, 20)[2:]) if predicted else (),
                 **shared,
             )
             for choice in range(rng.choice([1, 1, 1, 2, 4]))
@@ -211,6 +223,7 @@ class Schedule:
 
     def _submit(self, requests: list[Request]) -> None:
         for request in requests:
+            self._answers[request.id, request.choice] = answer_alone(request.prompt, request.max_tokens or 0)
             heard = self.bench.submit(request)
             self._heard.append(heard)
             if len(requests) == 1:
@@ -243,6 +256,9 @@ class Schedule:
             return
         assert isinstance(last, FinishEvent)
         self.outcome.preemptions += last.preemptions
+        self.outcome.drafted += last.timings.drafted_tokens
+        self.outcome.accepted += last.timings.accepted_tokens
+        assert last.accepted_prediction_tokens + last.rejected_prediction_tokens == len(request.prediction)
         self.outcome.hits += last.cached_tokens > 0
         if last.reason is FinishReason.ABORT:
             assert sequence in self._aborted

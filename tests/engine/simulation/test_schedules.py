@@ -42,5 +42,5 @@ def test_random_schedules() -> None:
             raise AssertionError(f"schedule {seed}: {error}") from error
     total = reduce(add, outcomes, Outcome())
     print(total)
-    for what in ("preemptions", "faults", "aborts", "overdue", "hits", "most_overtaken"):
+    for what in ("preemptions", "faults", "aborts", "overdue", "hits", "drafted", "accepted", "most_overtaken"):
         assert getattr(total, what) > 0, f"no schedule had {what}"

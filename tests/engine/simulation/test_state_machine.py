@@ -12,6 +12,7 @@ from engine.request import FinishEvent, FinishReason
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import ScriptedRunner, a_request
 from tests.engine.simulation.schedules import Fault, answer_alone, one_hot_logits
+from tests.engine.speculation.forced import force
 
 TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=30).map(tuple)
 
@@ -27,8 +28,17 @@ class LoopMachine(RuleBasedStateMachine):
         windows=st.sampled_from([(0,), (0, 8)]),
         states=st.sampled_from([0, 3, 5]),
         prefill_rows=st.sampled_from([1, 5, 16]),
+        drafts=st.lists(st.sampled_from(["", "r", "w", "rrrr", "rw", "rrrwr"]), min_size=1, max_size=4),
     )
-    def begin(self, lanes: int, n_blocks: int, windows: tuple[int, ...], states: int, prefill_rows: int) -> None:
+    def begin(
+        self,
+        lanes: int,
+        n_blocks: int,
+        windows: tuple[int, ...],
+        states: int,
+        prefill_rows: int,
+        drafts: list[str],
+    ) -> None:
         self.now = 0.0
         self.heard: list[Heard] = []
         self.left: list[Heard] = []
@@ -37,6 +47,8 @@ class LoopMachine(RuleBasedStateMachine):
         runner.logits_of = one_hot_logits
         runner.before_run = self.maybe_fail
         self.bench = Bench(runner, EngineConfig(lanes=lanes, prefill_rows=prefill_rows), lambda: self.now)
+        self.answers: dict[tuple[str, int], list[int]] = {}
+        force(self.bench, self.answers, lambda step: drafts[step % len(drafts)])
 
     def maybe_fail(self, batch: object) -> None:
         if self.faulty:
@@ -53,7 +65,12 @@ class LoopMachine(RuleBasedStateMachine):
         name=st.sampled_from(["r", "s"]),
     )
     def submit(self, prompt: tuple[int, ...], max_tokens: int, seconds: float | None, **others: Any) -> Heard:
-        heard = self.bench.submit(a_request(prompt, max_tokens=max_tokens, max_seconds=seconds, **others))
+        name = others.pop("name")
+        self.answers[name, len(self.heard)] = answer_alone(prompt, max_tokens)
+        request = a_request(
+            prompt, max_tokens=max_tokens, max_seconds=seconds, name=name, choice=len(self.heard), **others
+        )
+        heard = self.bench.submit(request)
         self.heard.append(heard)
         return heard
 

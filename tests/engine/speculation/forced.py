@@ -1,0 +1,117 @@
+"""Speculation that is told what to guess, and a bench that keeps the bits of all logits that tokens were drawn from."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import EngineConfig
+from engine.errors import OctavoError
+from engine.request import Event, Request
+from engine.runner_protocol import ModelRunner
+from engine.sampler import Sampler
+from engine.sequence import Sequence
+from engine.speculation.speculation import Speculation
+from engine.token_chooser import TokenChooser
+from tests.engine.loop_bench import Bench, Heard, essence
+from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner
+
+MOST = 7
+Pattern = Callable[[int], str]  # step -> what to guess: r(ight) and w(rong) for each draft
+Answers = Mapping[tuple[str, int], list[int]]  # by name and choice
+
+
+class LogitKeeper(Sampler):
+    """Keeps the bits of all logits that tokens were chosen from."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.seen: defaultdict[TokenChooser, list[bytes]] = defaultdict(list)
+        super().__init__(vocab_size)
+
+    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
+        self.seen[chooser].append(logits.tobytes())
+        return super().choose(logits, chooser)
+
+
+class ForcedSpeculation(Speculation):
+    """Knows each answer beforehand, and guesses right or wrong as the pattern says."""
+
+    def force(self, answers: Answers, pattern: Pattern) -> None:
+        self.answers, self.pattern, self.step = answers, pattern, 0
+
+    def drafts(self, rooms: Mapping[Sequence, int], most: int) -> dict[Sequence, tuple[int, ...]]:
+        self.step += 1
+        drafts = {}
+        for number, (sequence, room) in enumerate(rooms.items()):
+            coming = self.answers[sequence.request.id, sequence.request.choice][sequence.new_tokens :]
+            coming += [1] * MOST  # behind the end of the answer, where no draft is right
+            marks = self.pattern(self.step + number)[: min(room, MOST, most)]
+            most -= len(marks)
+            if marks:
+                drafts[sequence] = tuple(
+                    token if mark == "r" else (token + 1) % VOCAB_SIZE
+                    for mark, token in zip(marks, coming, strict=False)
+                )
+        return drafts
+
+
+def force(bench: Bench, answers: Answers, pattern: Pattern) -> None:
+    """Have a bench guess as the pattern says; answers may be added later."""
+    scheduler = bench.scheduler
+    speculation = ForcedSpeculation(scheduler._config, scheduler.pace)
+    speculation.force(answers, pattern)
+    scheduler.speculation = speculation
+
+
+def always(marks: str) -> Pattern:
+    return lambda step: marks
+
+
+def any_pattern(seed: int) -> Pattern:
+    rng = random.Random(seed)
+    return lambda step: "".join(rng.choice("rrrw") for _ in range(rng.randint(0, MOST)))
+
+
+@dataclass
+class Served:
+    """What the requests of a bench heard, in order."""
+
+    logits: list[list[bytes]]
+    items: list[list[object]]
+    heard: list[Heard]
+    bench: Bench
+
+    @property
+    def answers(self) -> dict[tuple[str, int], list[int]]:
+        sequences = [heard.job.sequence for heard in self.heard]
+        return {(s.request.id, s.request.choice): s.tokens[s.prompt_tokens :] for s in sequences}
+
+    @property
+    def drafted(self) -> int:
+        return sum(heard.job.sequence.drafted for heard in self.heard)
+
+    @property
+    def accepted(self) -> int:
+        return sum(heard.job.sequence.accepted for heard in self.heard)
+
+
+def served(
+    runner: ModelRunner,
+    requests: list[Request],
+    config: EngineConfig,
+    forced: tuple[Answers, Pattern] | None = None,
+) -> Served:
+    """Serve all requests at once."""
+    keeper = LogitKeeper(runner.vocab_size)
+    bench = Bench(cast(ScriptedRunner, runner), config, sampler=keeper)
+    if forced is not None:
+        force(bench, *forced)
+    heard = [bench.submit(request) for request in requests]
+    bench.finish()
+    items: list[list[Event | OctavoError]] = [one.items for one in heard]
+    logits = [keeper.seen[one.job.sequence.chooser] for one in heard]
+    return Served(logits, list(map(essence, items)), heard, bench)
