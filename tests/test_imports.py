@@ -13,6 +13,7 @@ MAX_LINES = 400
 ENGINE_DOORS = (
     "engine/runner.py",
     "engine/draft_runner.py",
+    "engine/step_inputs.py",
     "engine/sampler.py",
     "engine/machine.py",
     "engine/bench_engine.py",

@@ -8,8 +8,8 @@ from engine.scheduling.pace import Chunk, Pace
 TILE_ROWS = 16  # of the kernels' matrix tiles: rows beyond whole tiles take longer each
 LEAST_CHUNK = 16  # rows that are granted where the target leaves no room
 FREE_SHARE = 0.1  # of a decode step: what costs no more is as good as free
-# The default target, in decode steps with the fixed cost of prompt rows: four fifths of a step then go to prompts, which
-# so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
+# The default target, in decode steps with the fixed cost of prompt rows: four fifths of a step then go to prompts,
+# which so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
 STEPS_A_TARGET = 5
 # Where the fixed cost is so large that this makes a long gap, the answers' pace comes first.
 LONG_GAP_SECONDS = 0.25

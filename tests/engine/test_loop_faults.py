@@ -114,7 +114,7 @@ def test_a_broken_or_hopeless_grammar_ends_its_request_alone() -> None:
 def test_no_memory_at_any_point_of_a_request_s_way_ends_that_request_only(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call on the way of three requests fails in its turn: one request ends, the others say what they say alone."""
+    """Every call on the way of three requests fails in its turn: one ends, the others say what they say alone."""
     requests = [a_request((n,) * 6, ignore_eos=True, logprobs=1, name=f"r{n}") for n in (1, 2, 3)]
     expected = [essence(alone(request)) for request in requests]
     for call in range(1, 1000):

@@ -74,8 +74,13 @@ class DeltaLayer:
         )
         return parts.swapaxes(1, 2).reshape(shape.value_heads, shape.key_dim, shape.value_dim)
 
-    def run(self, step: Sequence[Rows], *, tier: str = TIERS[0], threads: int = 1) -> list[Float32]:
-        """Run a step; returns the o of each sequence's rows, [rows, V heads * value_dim]."""
+    def run(
+        self, step: Sequence[Rows], *, tier: str = TIERS[0], threads: int = 1, blocks: int | None = None
+    ) -> list[Float32]:
+        """Run a step; returns the o of each sequence's rows, [rows, V heads * value_dim].
+
+        blocks: how many the passes take together; None: as many as the tier does.
+        """
         shape = self.shape
         counts = [len(rows.inputs) for rows in step]
         total = sum(counts)
@@ -136,7 +141,7 @@ class DeltaLayer:
         )
         program.emit(
             DELTA,
-            address(delta_kernel(blocks_at_once(shape, TIER_NUMBERS[tier]))),
+            address(delta_kernel(blocks or blocks_at_once(shape, TIER_NUMBERS[tier]))),
             layer=layer.ctypes.data,
             output=output.ctypes.data,
             scratch=scratch.ctypes.data,

@@ -55,6 +55,15 @@ def test_rows_a_step_and_tiers_change_no_bit(layer: DeltaLayer, chunk: int, tier
     assert same_bits(layer.states[1], state)
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_blocks_taken_together_change_no_bit(blocks: int) -> None:
+    layer = DeltaLayer(SHAPES["the real heads, fewer of them"])
+    inputs = layer.inputs(TOKENS)
+    expected, state = feed(layer, inputs, TOKENS), layer.states[0].copy()
+    assert same_bits(layer.run([Rows(inputs, 1, is_first=True)], blocks=blocks)[0], expected)
+    assert same_bits(layer.states[1], state)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_other_sequences_and_threads_change_no_bit(layer: DeltaLayer, threads: int) -> None:
     first, second, third = layer.inputs(9), layer.inputs(4), layer.inputs(7)
