@@ -114,9 +114,11 @@ class EngineLoop:
         computed = self._run(plan)
         accepted = self._answer(computed)
         ended = self._clock()
-        self._watch.end(ended)
         if computed:
             self._scheduler.pace.note(plan.single_rows, plan.chunks, ended - began, plan.draft_rows)
+        if self._scheduler.speculation.follows:
+            ended = self._draft(computed, plan, ended)
+        self._watch.end(ended)
         self._publish(_report(plan, ended - began, accepted))
 
     def _take_commands(self) -> None:
@@ -224,6 +226,19 @@ class EngineLoop:
         token, top = self._sampler.choose(row, sequence.chooser), sequence.request.logprobs
         self._append(sequence, token, None if top is None else self._sampler.logprob(row, token, top), now)
         return token
+
+    def _draft(self, computed: list[Computed], plan: StepPlan, began: float) -> float:
+        """Have the model's own draft block guess for the next step; returns when that ended."""
+        try:
+            rounds = self._scheduler.speculation.follow(computed)
+        except Exception:
+            logger.exception("the draft block failed; answers go on without it")
+            self._scheduler.speculation.stop_following()
+            return self._clock()
+        ended = self._clock()
+        if computed and not plan.chunks:
+            self._scheduler.pace.note_rounds(rounds, ended - began)
+        return ended
 
     def _append(self, sequence: Sequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
         job = self._jobs[sequence]

@@ -39,6 +39,21 @@ class SequenceRows:
         return len(self.tokens) if self.every_row else int(self.wants_logits)
 
 
+class DraftModel(Protocol):
+    """A model's own draft block; called from the thread of its runner, which does not run meanwhile."""
+
+    def run(self, batch: Sequence[SequenceRows], states: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run of the draft.
+
+        states: float32 [rows, width], the final state at each row's position, of the trunk or of the draft itself.
+        tokens: of the position after, so that logits are of the position after that.
+        """
+
+    @property
+    def final(self) -> NDArray[np.float32]:
+        """The last run's final states, as final_rows asked for: float32 [rows, width]."""
+
+
 class ModelRunner(Protocol):
     """Turns the rows of a step into logits. Called from one thread only.
 
@@ -65,6 +80,10 @@ class ModelRunner(Protocol):
 
         A view valid until the next run.
         """
+
+    @property
+    def draft(self) -> DraftModel | None:
+        """The model's own draft block, if it has one."""
 
     def rewind(self, slot: int, rows: int) -> None:
         """Put back the recurrent state after the first `rows` rows of the slot's last step, which kept its states.

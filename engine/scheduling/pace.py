@@ -47,6 +47,7 @@ class Pace:
         self._decode: dict[int, deque[float]] = {}
         # By lanes, then by draft rows: the seconds that these added.
         self._drafts: dict[int, dict[int, deque[float]]] = {}
+        self._rounds: dict[int, deque[float]] = {}  # of the model's own draft block, after a step: by their number
         # Of the last steps of each size, per second of the step: 1, rows, positions, seconds beyond those of its lanes.
         self._samples = np.zeros((_SIZES, _CHUNK_STEPS, 4))
         self._counts = [0] * _SIZES
@@ -113,6 +114,18 @@ class Pace:
         if above is None:
             return low * drafts / below
         return low + (median(known[above]) - low) * (drafts - below) / (above - below)
+
+    def note_rounds(self, rounds: int, seconds: float) -> None:
+        """Take what the draft block took after a step of single rows: to follow it, and to draft so many rounds."""
+        self._rounds.setdefault(rounds, deque(maxlen=_DRAFT_STEPS)).append(seconds)
+
+    def round_seconds(self, rounds: int) -> float | None:
+        """What so many rounds of drafting add to following a step; None before any was measured."""
+        most = max(self._rounds, default=0)
+        if most == 0:
+            return None
+        follow = median(self._rounds.get(0, (0.0,)))
+        return max(0.0, median(self._rounds[most]) - follow) * rounds / most
 
     @property
     def knows_chunks(self) -> bool:

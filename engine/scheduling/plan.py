@@ -13,6 +13,7 @@ class PlannedRows:
     sequence: Sequence
     count: int
     drafts: tuple[int, ...] = ()
+    wants_states: bool = False  # final hidden states of all rows, for a draft block that follows them
 
     @property
     def wants_logits(self) -> bool:
@@ -40,9 +41,11 @@ class PlannedRows:
 
     @property
     def final_rows(self) -> range:
-        """Which of them final hidden states are wanted of, for an embedding."""
+        """Which of them final hidden states are wanted of, for an embedding or a draft."""
         pooler = self.sequence.pooler
-        return range(0) if pooler is None else pooler.wanted(self.sequence.computed, self.count)
+        if pooler is not None:
+            return pooler.wanted(self.sequence.computed, self.count)
+        return range(self.rows if self.wants_states else 0)
 
 
 @dataclass(frozen=True, slots=True)

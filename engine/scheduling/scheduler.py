@@ -9,6 +9,7 @@ Then the same holds for the next. Only a bounded number of later requests can be
 
 from bisect import insort
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
@@ -41,7 +42,7 @@ class Scheduler:
         self.waiting = WaitingQueue(turn=config.lanes + config.max_waiting)
         self.running: list[Sequence] = []  # the most urgent first
         self.pace = Pace()
-        self.speculation = Speculation(config, self.pace)
+        self.speculation = Speculation(config, self.pace, runner.draft, runner.block_tokens)
         self._chunks = ChunkBudget(config, self.pace)
         self._was_alone = False  # a suspect of a fault, in the last step
         self._preempted = 0  # since the step began
@@ -169,7 +170,7 @@ class Scheduler:
         planned = []
         for sequence in among:
             if sequence.pending == 1 and self._has_grown(sequence, sequence.computed + 1):
-                planned.append(PlannedRows(sequence, 1))
+                planned.append(PlannedRows(sequence, 1, wants_states=self.speculation.follows))
         return planned
 
     def _with_drafts(self, single: list[PlannedRows]) -> list[PlannedRows]:
@@ -184,7 +185,7 @@ class Scheduler:
             has_room = not tokens or self._unless_faulty(
                 self._memory.grow, rows.sequence, rows.sequence.computed + 1 + len(tokens)
             )
-            planned.append(PlannedRows(rows.sequence, 1, tokens) if has_room else rows)
+            planned.append(replace(rows, drafts=tokens) if has_room else rows)
         return planned
 
     def _draft_room(self, rows: PlannedRows) -> int:
@@ -209,7 +210,7 @@ class Scheduler:
         for sequence in among:
             if sequence.pending > 1 and sequence in self.running:
                 count = self._unless_faulty(self._chunk_rows, sequence, rows, logit_rows) or 0
-                chunk = PlannedRows(sequence, count)
+                chunk = PlannedRows(sequence, count, wants_states=self.speculation.follows)
                 if count and chunk.logit_rows <= logit_rows and self._has_grown(sequence, sequence.computed + count):
                     planned.append(chunk)
                     rows -= count

@@ -9,20 +9,19 @@ those of the steps before (see Pace). What is decided here changes when a token 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.config import EngineConfig
+from engine.errors import OctavoError
+from engine.runner_protocol import DraftModel
 from engine.scheduling.pace import Pace
 from engine.sequence import Sequence
 from engine.speculation.acceptance import Acceptance
-from engine.speculation.guess import NOTHING, Drafter, Guess
+from engine.speculation.guess import NOTHING, Drafter, Guess, drafted_by_model
+from engine.speculation.mtp import ModelDrafter
 from engine.speculation.ngram import LookupDrafter
-
-LEAST_GAIN = 1.05  # times as fast as without drafts that a step should be
-FIRST_COST = 0.25  # of a step, that one draft row is taken to add until one was measured
-STEPS_WITH_DRAFTS = 32  # in a row; then one without, so that its time stays known
-STEPS_TO_PROBE = 64  # without drafts, although guesses are good: rows may have become cheaper
-GOOD_CHANCE = 0.5
+from engine.speculation.worth import Worth
+from engine.step import Computed
 
 
 @dataclass(slots=True)
@@ -36,44 +35,60 @@ class _Answer:
     is_trusted: bool = True
 
 
-@dataclass(slots=True)
-class _Turns:
-    """Steps with so many sequences that decode, since ..."""
-
-    with_drafts: int = 0  # ... the last without drafts
-    without_drafts: int = 0  # ... the last with some, that had good guesses
-
-
-@dataclass(slots=True)
 class Speculation:
-    """Asked by the scheduler before each step that only decodes."""
+    """Asked by the scheduler before each step that only decodes; told by the loop of what was computed."""
 
-    config: EngineConfig
-    pace: Pace
-    _shared: Acceptance = field(default_factory=Acceptance)
-    _answers: dict[Sequence, _Answer] = field(default_factory=dict)
-    _turns: dict[int, _Turns] = field(default_factory=dict)
+    def __init__(self, config: EngineConfig, pace: Pace, draft: DraftModel | None, block_tokens: int) -> None:
+        """`draft`: the model's own draft block. OctavoError if it is to be used and there is none."""
+        mode = config.speculation
+        if mode == "mtp" and draft is None:
+            raise OctavoError("This model has no draft block for --speculation mtp; use auto or ngram.")
+        self._is_off = mode == "off"
+        self._looks_up = mode in ("auto", "ngram")
+        self._model = ModelDrafter(draft, block_tokens) if draft is not None and mode in ("auto", "mtp") else None
+        self._most, self._knee = config.draft_max, config.knee_rows
+        self._worth = Worth(pace)
+        self._shared = Acceptance()
+        self._answers: dict[Sequence, _Answer] = {}
+
+    @property
+    def follows(self) -> bool:
+        """Whether the final states of all rows are wanted."""
+        return self._model is not None
 
     def drafts(self, rooms: Mapping[Sequence, int], most: int) -> dict[Sequence, tuple[int, ...]]:
         """The tokens to try after the last of each sequence, no more than its room and `most` of all together."""
         lanes = len(rooms)
-        most = min(most, self.config.knee_rows - lanes)
-        if self.config.speculation == "off" or lanes == 0 or most <= 0:
+        most = min(most, self._knee - lanes)
+        if self._is_off or lanes == 0 or most <= 0:
             return {}
         chances = []
         for sequence, room in rooms.items():
-            guess = self._guess(sequence)
-            chances += [(chance, sequence) for chance in self._answers[sequence].acceptance.chances(guess)[:room]]
+            answer = self._guessed(sequence)
+            chances += [(chance, sequence) for chance in answer.acceptance.chances(answer.guess)[:room]]
         chances.sort(key=lambda one: one[0], reverse=True)
-        count = self._count([chance for chance, _ in chances[:most]], lanes)
         drafts = dict.fromkeys(rooms, 0)
-        for _, sequence in chances[:count]:
+        for _, sequence in chances[: self._worth.rows([chance for chance, _ in chances[:most]], lanes)]:
             drafts[sequence] += 1
         return {sequence: self._answers[sequence].guess.tokens[:rows] for sequence, rows in drafts.items() if rows}
+
+    def follow(self, steps: list[Computed]) -> int:
+        """Have the draft block take in a step's rows, and guess for the next; returns how many rounds that took."""
+        if self._model is None:
+            return 0
+        ready = [s.sequence for s in steps if s.sequence.tables and s.sequence.pending == 1 and s.sequence.new_tokens]
+        wanted = self._wanted(ready) if 0 < len(ready) < self._knee else {}
+        for sequence, tokens in self._model.follow(steps, wanted).items():
+            self._answers[sequence].guess = drafted_by_model(tokens)
+        return max(wanted.values(), default=0)
 
     def distrust(self, sequence: Sequence) -> None:
         """Try no more drafts of a sequence: a step with some has failed."""
         self._answer(sequence).is_trusted = False
+
+    def stop_following(self) -> None:
+        """Do without the draft block: it has failed."""
+        self._model = None
 
     def drop(self, sequence: Sequence) -> None:
         """Forget a sequence that has ended."""
@@ -82,46 +97,34 @@ class Speculation:
     def _answer(self, sequence: Sequence) -> _Answer:
         answer = self._answers.get(sequence)
         if answer is None:
-            followed: list[Drafter] = [] if sequence.prediction is None else [sequence.prediction]
-            answer = self._answers[sequence] = _Answer([*followed, LookupDrafter()], Acceptance(self._shared))
+            drafters: list[Drafter] = [] if sequence.prediction is None else [sequence.prediction]
+            drafters += [LookupDrafter()] if self._looks_up else []
+            answer = self._answers[sequence] = _Answer(drafters, Acceptance(self._shared))
         return answer
 
-    def _guess(self, sequence: Sequence) -> Guess:
+    def _guessed(self, sequence: Sequence) -> _Answer:
         """Judge the last guess by what came, and make the next: of the first drafter that has one."""
         answer = self._answer(sequence)
+        if answer.guessed_at == len(sequence.tokens):
+            return answer
         answer.acceptance.note(answer.guess, sequence.tokens[answer.guessed_at :])
         answer.guessed_at, answer.guess = len(sequence.tokens), NOTHING
         if answer.is_trusted:
-            guesses = (drafter.guess(sequence.tokens, self.config.draft_max) for drafter in answer.drafters)
+            guesses = (drafter.guess(sequence.tokens, self._most) for drafter in answer.drafters)
             answer.guess = next((guess for guess in guesses if guess.tokens), NOTHING)
-        return answer.guess
+        return answer
 
-    def _count(self, chances: list[float], lanes: int) -> int:
-        """How many of the chances, which descend, are worth their rows."""
-        turns = self._turns.setdefault(lanes, _Turns())
-        count = self._best_count(chances, lanes)
-        if count:
-            turns.with_drafts, turns.without_drafts = turns.with_drafts + 1, 0
-            if turns.with_drafts <= STEPS_WITH_DRAFTS:
-                return count
-        elif chances and chances[0] >= GOOD_CHANCE:
-            turns.without_drafts += 1
-            if turns.without_drafts >= STEPS_TO_PROBE:
-                turns.without_drafts = 0
-                return 1
-        turns.with_drafts = 0
-        return 0
-
-    def _best_count(self, chances: list[float], lanes: int) -> int:
-        step = self.pace.decode_seconds(lanes)
-        if not step or not self.pace.knows_decode(lanes):
-            return 0
-        known = self.pace.most_drafts(lanes)
-        best, count, gain = LEAST_GAIN, 0, 0.0
-        for rows, chance in enumerate(chances[: max(2, 2 * known)], 1):  # what no step has shown yet, little by little
-            gain += chance
-            cost = self.pace.draft_seconds(lanes, rows)
-            speed = (1 + gain / lanes) / (1 + (rows * FIRST_COST if cost is None else cost / step))
-            if speed > best:
-                best, count = speed, rows
-        return count
+    def _wanted(self, ready: list[Sequence]) -> dict[Sequence, int]:
+        """How many tokens of each sequence the draft block should guess: where it is likelier right than a look-up."""
+        assert self._model is not None
+        hoped, chances = drafted_by_model((0,) * self._most), []
+        for sequence in ready:
+            answer = self._guessed(sequence)
+            own = answer.acceptance.chances(hoped)[: self._model.room(sequence)]
+            if answer.is_trusted and sum(own) > sum(answer.acceptance.chances(answer.guess)):
+                chances += [(chance, sequence) for chance in own]
+        chances.sort(key=lambda one: one[0], reverse=True)
+        wanted: dict[Sequence, int] = {}
+        for _, sequence in chances[: self._worth.model_rows([chance for chance, _ in chances], len(ready))]:
+            wanted[sequence] = wanted.get(sequence, 0) + 1
+        return wanted

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.request import Request, SamplingParams
-from engine.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, KvGroup, SequenceRows
+from engine.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32
@@ -46,6 +46,7 @@ class ScriptedRunner:
         self.before_run: Callable[[Sequence[SequenceRows]], None] = lambda batch: None
         self.logits_of: Callable[[tuple[int, ...]], NDArray[np.float32]] = hashed_logits
         self.final = np.zeros((0, HIDDEN), np.float32)
+        self.draft: DraftModel | None = None
         self._caches = [np.full((n_blocks, block_tokens), -1) for _ in windows]
         self._states = np.full((state_slots, context_length), -1)
         self._kept: dict[int, range] = {}  # by slot: positions of the rows of its last step, if it kept its states

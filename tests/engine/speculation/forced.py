@@ -62,7 +62,7 @@ class ForcedSpeculation(Speculation):
 def force(bench: Bench, answers: Answers, pattern: Pattern) -> None:
     """Have a bench guess as the pattern says; answers may be added later."""
     scheduler = bench.scheduler
-    speculation = ForcedSpeculation(scheduler._config, scheduler.pace)
+    speculation = ForcedSpeculation(scheduler._config, scheduler.pace, None, scheduler._block_tokens)
     speculation.force(answers, pattern)
     scheduler.speculation = speculation
 
