@@ -24,6 +24,7 @@ from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
 from engine.weights.open_weights import open_weights
 from engine.weights.quantize.quantized_file import quantized
+from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 
 Progress = Callable[[str, float], None]
@@ -64,9 +65,14 @@ class ServedModel:
     threads: int
     isa: str
     lanes: int
-    bytes_per_token: int
+    weights: WeightBytes
     sampling: SamplingDefaults
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Weights that a decode step of one sequence reads."""
+        return round(self.weights.of_step(1))
 
 
 def load_model(argument: str | None, options: LoadOptions, progress: Progress) -> ServedModel:
@@ -104,7 +110,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         threads=loaded.runner.threads,
         isa=loaded.isa,
         lanes=options.lanes,
-        bytes_per_token=loaded.bytes_per_token,
+        weights=loaded.weights,
         sampling=sampling_defaults(file),
     )
 

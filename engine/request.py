@@ -148,7 +148,7 @@ class CacheReport:
     """What the prefix cache gave for one prompt, and why not more."""
 
     cached_tokens: int
-    matched_tokens: int  # leading tokens that equal the nearest earlier prompt's: the next one is the first that differs
+    matched_tokens: int  # leading tokens that equal the nearest earlier prompt's: the next one differs
     miss: CacheMiss
 
 

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from engine.status import EngineStatus, StepReport
 from engine.version import VERSION
+from engine.weights.weight_bytes import WeightBytes
 from server.logs import RequestLog
 from server.open_requests import OpenRequests
 from server.served import ServedModel
@@ -33,7 +34,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._endpoint_of = endpoint_of
-        self._weight_bytes = 0
+        self._weights = WeightBytes(0)
         self._step_rate = 0.0
         self._name_http()
         self._name_requests()
@@ -92,7 +93,7 @@ class Metrics:
 
     def watch(self, model: ServedModel) -> None:
         """Begin to report on a model that is ready."""
-        self._weight_bytes = model.bytes_per_token
+        self._weights = model.weights
         self.registry.register(LiveState(model))
         model.service.observers.append(self.note_step)
 
@@ -124,9 +125,10 @@ class Metrics:
         self._drafted.inc(step.draft_rows)
         self._accepted.inc(step.accepted_drafts)
         self._step_seconds.inc(step.seconds)
-        self._bytes_read.inc(self._weight_bytes)
+        read = self._weights.of_step(step.prefill_rows + step.decode_rows + step.draft_rows)
+        self._bytes_read.inc(read)
         if step.prefill_rows == 0 and step.seconds > 0:
-            rate = self._weight_bytes / step.seconds
+            rate = read / step.seconds
             self._step_rate = RECENT * self._step_rate + (1 - RECENT) * rate if self._step_rate else rate
             self._bandwidth.set(self._step_rate)
 

@@ -13,6 +13,7 @@ from engine.sampling_defaults import SamplingDefaults
 from engine.status import EngineStatus, StepReport
 from engine.text.rendered import RenderedChat
 from engine.text.vocabulary import InfillIds
+from engine.weights.weight_bytes import WeightBytes
 
 
 class EventStream(Protocol):
@@ -149,5 +150,7 @@ class ServedModel(Protocol):
     def lanes(self) -> int: ...
     @property
     def bytes_per_token(self) -> int: ...
+    @property
+    def weights(self) -> WeightBytes: ...
     @property
     def sampling(self) -> SamplingDefaults: ...

@@ -138,9 +138,7 @@ def choose_context(config: FamilyConfig, asked: int | None) -> int:
 
 
 def _plan_memory(config: FamilyConfig, context: int, options: RunnerOptions, kv_type: KvType) -> MemoryPlan:
-    needs = MemoryNeeds(
-        config=config, kv_type=kv_type, context=context, lanes=options.lanes, max_rows=options.max_rows
-    )
+    needs = MemoryNeeds(config=config, kv_type=kv_type, context=context, lanes=options.lanes, max_rows=options.max_rows)
     free = available_memory()
     if options.kv_memory is None:
         return plan_memory(needs, free // 2, fixed=False)

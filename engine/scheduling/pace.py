@@ -21,6 +21,7 @@ _DECODE_STEPS = 15  # remembered of each number of lanes
 _CHUNK_STEPS = 8  # remembered of each size
 _DRAFT_STEPS = 7  # remembered of each number of lanes and of draft rows
 _SIZES = 16  # powers of two
+_UNBOUNDED = 1 << 30  # rows, where rows were measured to cost nothing
 _ROUNDS = 4  # of reweighting; each halves the weight of what fits badly, or more
 _LEAST_ERROR = 0.02  # of a step's time: what fits better is not told apart
 # Ridge of the three costs: where the steps so far cannot tell them apart, the cost is a row's.
@@ -146,10 +147,11 @@ class Pace:
         """How many rows from a position on take so long, without the fixed part."""
         _, row, growth = self._costs()
         linear, square = row + growth * (position - 0.5), growth / 2
-        if seconds <= 0 or linear <= 0:
+        if seconds <= 0:
             return 0
         # The positive root of square * n^2 + linear * n = seconds, in the form that is sound for a small square.
-        return int(2 * seconds / (linear + (linear * linear + 4 * square * seconds) ** 0.5))
+        divisor = linear + (linear * linear + 4 * square * seconds) ** 0.5
+        return int(2 * seconds / divisor) if divisor > 0 else _UNBOUNDED
 
     def _costs(self) -> tuple[float, float, float]:
         """Seconds: fixed, a row, a row and position."""
@@ -167,7 +169,8 @@ def _fit(samples: NDArray[np.float64]) -> tuple[float, float, float]:
         if found.min() >= 0:
             costs[used] = found
             break
-        del used[int(found.argmin())]
+        # A cost of rows is the last to be given up: noise may hide it, but then the others say even less.
+        used.remove(min(used, key=lambda cost: (cost == 1, found[used.index(cost)])))
     fixed, row, growth = costs.tolist()
     return fixed, row, growth
 

@@ -175,8 +175,11 @@ class Scheduler:
 
     def _with_drafts(self, single: list[PlannedRows]) -> list[PlannedRows]:
         """Add guessed tokens to the rows of sequences that decode, where there is room without taking another's."""
+        if self.speculation.is_off:
+            return single
+        rooms = {rows.sequence: self._unless_faulty(self._draft_room, rows.sequence) or 0 for rows in single}
         running = [rows for rows in single if rows.sequence in self.running]
-        rooms = {rows.sequence: self._draft_room(rows) for rows in running}
+        rooms = {rows.sequence: rooms[rows.sequence] for rows in running}
         most = min(self._max_rows, self._max_logit_rows) - len(rooms)
         drafts = self.speculation.drafts(rooms, most)
         planned = []
@@ -188,10 +191,9 @@ class Scheduler:
             planned.append(replace(rows, drafts=tokens) if has_room else rows)
         return planned
 
-    def _draft_room(self, rows: PlannedRows) -> int:
+    def _draft_room(self, sequence: Sequence) -> int:
         """How many drafts a sequence can have: what its answer, its memory and a state that goes back leave."""
-        sequence = rows.sequence
-        if not rows.is_decode or sequence.is_suspect:
+        if sequence not in self.running or sequence.new_tokens == 0 or sequence.is_suspect:
             return 0
         room = min(
             sequence.max_new_tokens - sequence.new_tokens - 1, self._memory.reach(sequence) - sequence.computed - 1

@@ -1,6 +1,6 @@
 """Follows an answer in the text that its request predicted, and guesses that it goes on there."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 
 from engine.speculation.guess import NOTHING, Guess, looked_up
@@ -46,7 +46,7 @@ class PredictionFollower:
         for size in SIZES:
             places = self._places.get(tuple(tokens[max(0, end - size) : end]))
             if places:
-                return places[min(bisect_left(places, self._last_place), len(places) - 1)]
+                return places[min(bisect_right(places, self._last_place), len(places) - 1)]
         return None
 
     def guess(self, tokens: list[int], most: int) -> Guess:

@@ -8,6 +8,7 @@ times as fast in tokens a second. Chances are measured, at no cost, for guesses 
 those of the steps before (see Pace). What is decided here changes when a token comes, never which.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from engine.speculation.mtp import ModelDrafter
 from engine.speculation.ngram import LookupDrafter
 from engine.speculation.worth import Worth
 from engine.step import Computed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ class Speculation:
         mode = config.speculation
         if mode == "mtp" and draft is None:
             raise OctavoError("This model has no draft block for --speculation mtp; use auto or ngram.")
-        self._is_off = mode == "off"
+        self.is_off = mode == "off"
         self._looks_up = mode in ("auto", "ngram")
         self._model = ModelDrafter(draft, block_tokens) if draft is not None and mode in ("auto", "mtp") else None
         self._most, self._knee = config.draft_max, config.knee_rows
@@ -60,7 +63,7 @@ class Speculation:
         """The tokens to try after the last of each sequence, no more than its room and `most` of all together."""
         lanes = len(rooms)
         most = min(most, self._knee - lanes)
-        if self._is_off or lanes == 0 or most <= 0:
+        if self.is_off or lanes == 0 or most <= 0:
             return {}
         chances = []
         for sequence, room in rooms.items():
@@ -109,9 +112,12 @@ class Speculation:
             return answer
         answer.acceptance.note(answer.guess, sequence.tokens[answer.guessed_at :])
         answer.guessed_at, answer.guess = len(sequence.tokens), NOTHING
-        if answer.is_trusted:
-            guesses = (drafter.guess(sequence.tokens, self._most) for drafter in answer.drafters)
+        try:
+            guesses = (drafter.guess(sequence.tokens, self._most) for drafter in answer.drafters if answer.is_trusted)
             answer.guess = next((guess for guess in guesses if guess.tokens), NOTHING)
+        except Exception:
+            logger.exception("no more drafts for %s: guessing has failed", sequence.request.id)
+            answer.is_trusted = False
         return answer
 
     def _wanted(self, ready: list[Sequence]) -> dict[Sequence, int]:

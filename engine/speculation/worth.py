@@ -54,6 +54,8 @@ class Worth:
         return 1
 
     def _best(self, chances: list[float], lanes: int, *, with_rounds: bool = False) -> int:
+        if 1 + sum(chances) / lanes <= LEAST_GAIN:  # not even if they cost nothing
+            return 0
         step = self.pace.decode_seconds(lanes)
         if not step or not self.pace.knows_decode(lanes):
             return 0

@@ -15,6 +15,7 @@ from engine.text.rendered import RenderedChat
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import TokenType, Vocabulary
+from engine.weights.weight_bytes import WeightBytes
 from tests.server.scripted_cache import ScriptedCache
 from tests.server.scripted_compiler import ScriptedCompiler
 from tests.server.scripted_embeddings import EMBEDDING_SIZE, ScriptedEmbeddings
@@ -357,7 +358,11 @@ class ScriptedModel:
     threads: int = 2
     isa: str = "generic"
     lanes: int = 8
-    bytes_per_token: int = 90_000_000
+    weights: WeightBytes = field(default_factory=lambda: WeightBytes(90_000_000))
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.weights.dense
 
     @property
     def tokenizer(self) -> ScriptedTokenizer:

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.status import EngineStatus, StepReport
+from engine.weights.weight_bytes import WeightBytes
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.endpoints import Endpoints
 from server.serving import ServingOptions
@@ -77,6 +78,15 @@ async def test_steps_are_counted_by_rows_and_tell_the_bandwidth() -> None:
     assert value(found, "octavo_step_seconds_total") == pytest.approx(0.52)
     assert value(found, "octavo_weight_bytes_read_total") == 3 * model.bytes_per_token
     assert value(found, "octavo_weight_bytes_per_second") == pytest.approx(model.bytes_per_token / 0.01)
+
+
+async def test_a_step_of_a_mixture_reads_the_experts_that_its_rows_touch() -> None:
+    model = ScriptedModel(weights=WeightBytes(1000, experts=6400, expert_count=64, active=1))
+    async with http_client(model) as client:
+        for observer in model.service.observers:
+            observer(StepReport(0, 2, 2, 0.01))
+        found = await samples(client)
+    assert value(found, "octavo_weight_bytes_read_total") == pytest.approx(1000 + 6400 * (1 - (63 / 64) ** 2))
 
 
 async def test_memory_cache_and_queue_are_told_as_the_engine_has_them() -> None:

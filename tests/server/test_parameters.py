@@ -103,7 +103,7 @@ async def test_false_is_not_zero() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_has_no_effect_is_listed(stream: bool) -> None:
-    extras = {"user": "u1", "store": True, "prompt_cache_key": "k", "x_vendor": {"deep": [1]}, "prediction": {}}
+    extras = {"user": "u1", "store": True, "prompt_cache_key": "k", "x_vendor": {"deep": [1]}, "verbosity": "low"}
     async with http_client(scripted_model("x")) as client:
         answer = await client.post("/v1/chat/completions", json={**CHAT, **extras, "stream": stream})
     assert answer.status_code == 200

@@ -79,3 +79,19 @@ def test_a_step_that_no_clock_could_tell_is_left_out() -> None:
     pace.note(1, (), 0.0)
     pace.note(0, (Chunk(0, 4),), 0.0)
     assert pace.decode_seconds(1) is None and not pace.knows_chunks
+
+
+def test_rows_keep_a_cost_in_noise_that_would_hide_it() -> None:
+    pace, rng = Pace(), random.Random(3)
+    for _ in range(60):
+        chunk = Chunk(rng.randrange(4000), 16)
+        pace.note(0, (chunk,), cost(0, (chunk,)) * rng.uniform(0.3, 3))
+    assert pace.chunk_seconds(Chunk(0, 16)) > 0
+    assert 0 < pace.rows_within(0.5, 0) < 1000
+
+
+def test_rows_that_cost_nothing_are_not_bounded() -> None:
+    pace = Pace()
+    pace.note(1, (), 0.1)
+    pace.note(1, (Chunk(0, 16),), 0.1)
+    assert pace.rows_within(0.1, 0) > 512

@@ -24,7 +24,7 @@ MODELS = ("llama", "gemma3", "qwen35moe")
 PATTERNS = {
     "right": always("rrrrrrr"),
     "wrong": always("wwwwwww"),
-    **{f"wrong at {place}": always("r" * place + "w" * (7 - place)) for place in (1, 2, 3, 6)},
+    "wrong at each place": lambda step: "r" * (step % 7) + "w" * (7 - step % 7),
     "any": any_pattern(1),
 }
 
@@ -84,7 +84,7 @@ def test_drafts_change_no_bit(runner: Runner, plain: Served, pattern: str) -> No
 def test_drafts_change_no_bit_of_who_has_to_give_way(runner: Runner, plain: Served) -> None:
     groups = runner.groups
     try:
-        runner.groups = tuple(replace(group, n_blocks=5) for group in groups)
+        runner.groups = tuple(replace(group, n_blocks=4) for group in groups)
         drafted = served(runner, some_requests(), ON, (plain.answers, PATTERNS["any"]))
     finally:
         runner.groups = groups

@@ -1,0 +1,67 @@
+"""Guesses by look-up: what followed the last tokens when they occurred before."""
+
+import random
+
+import pytest
+
+from engine.speculation.ngram import MOST_COMPARED, LookupDrafter, TextIndex, agreement
+
+
+def guess(tokens: list[int], most: int = 4) -> tuple[int, ...]:
+    return LookupDrafter().guess(tokens, most).tokens
+
+
+def test_what_followed_the_last_three_tokens_is_guessed() -> None:
+    assert guess([1, 2, 3, 4, 5, 6, 7, 9, 2, 3, 4]) == (5, 6, 7, 9)
+
+
+def test_two_tokens_are_looked_up_where_three_are_new() -> None:
+    assert guess([1, 2, 3, 4, 5, 9, 2, 3], 2) == (4, 5)
+
+
+def test_the_latest_occurrence_counts() -> None:
+    assert guess([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3], 1) == (8,)
+
+
+@pytest.mark.parametrize("tokens", [[], [1], [1, 2], [1, 2, 3, 4, 5]])
+def test_where_nothing_occurred_before_nothing_is_guessed(tokens: list[int]) -> None:
+    assert guess(tokens) == ()
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_a_text_that_goes_round_is_guessed_to_go_on(period: int) -> None:
+    text = [number % period for number in range(20)]
+    assert guess(text, 7) == tuple(number % period for number in range(20, 27))
+
+
+def test_a_text_is_read_in_parts_and_token_by_token_with_the_same_guesses() -> None:
+    rng = random.Random(0)
+    text = [rng.randrange(4) for _ in range(200)]
+    slow, fast = TextIndex(), TextIndex()
+    for end in range(len(text)):
+        slow.read(text[:end])
+        fast = TextIndex()
+        while fast._read < end:
+            fast.read(text[:end], 7)
+        assert slow.find(text[:end]) == fast.find(text[:end]) == naive_place(text[:end])
+
+
+def naive_place(text: list[int]) -> int | None:
+    for size in (3, 2):
+        places = [at for at in range(size, len(text)) if text[at - size : at] == text[-size:]]
+        if places:
+            return places[-1]
+    return None
+
+
+def test_agreement_counts_back_and_stops_at_the_first_difference() -> None:
+    assert agreement([1, 2, 3], 3, [9, 2, 3], 3) == 2
+    assert agreement([1, 2, 3], 3, [2, 3], 2) == 2
+    assert agreement([5] * 100, 100, [5] * 99, 99) == MOST_COMPARED
+
+
+def test_the_more_agrees_the_more_is_expected() -> None:
+    short = LookupDrafter().guess([1, 2, 9, 1, 2], 1)
+    text = list(range(50))
+    long = LookupDrafter().guess([*text, *text[:40]], 3)
+    assert short.kinds[0] < long.kinds[0] and long.kinds == tuple(sorted(long.kinds))
