@@ -1,16 +1,22 @@
 """A bad setting is named when the engine is made."""
 
 import math
+from typing import Any, cast
 
 import pytest
 
 from engine.config import EngineConfig
 
 
-@pytest.mark.parametrize("key", ["lanes", "prefill_rows", "prefill_interval", "knee_rows"])
+@pytest.mark.parametrize("key", ["lanes", "prefill_rows", "prefill_interval", "knee_rows", "draft_max"])
 def test_a_setting_below_one_is_refused_by_name(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key} must be at least 1, not 0"):
-        EngineConfig(**{key: 0})
+        EngineConfig(**cast(Any, {key: 0}))
+
+
+def test_a_way_of_guessing_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="speculation must be one of auto, ngram, mtp, off, not 'eagle'"):
+        EngineConfig(speculation="eagle")
 
 
 def test_no_queue_at_all_is_allowed_but_a_negative_one_is_not() -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from tests.tiny_models import write_tiny_llama
 
 @asynccontextmanager
 async def serving(
-    runner: ModelRunner, *, pooling: Pooling | None = Pooling.LAST, **config: int
+    runner: ModelRunner, *, pooling: Pooling | None = Pooling.LAST, **config: Any
 ) -> AsyncIterator[EngineService]:
     service = EngineService(runner, letter_tokenizer(), EngineConfig(**config), pooling)
     service.start()

@@ -32,3 +32,8 @@ def test_memory_pace_and_cache_reach_the_engine(monkeypatch: pytest.MonkeyPatch)
     config = model.engine_config(options, "fp")
     assert (config.itl_target_seconds, config.cache_folder, config.cache_identity) == (0.04, Path("/var/kept"), "fp")
     assert (config.lanes, config.max_waiting) == (3, 7)
+
+
+def test_speculation_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = model.engine_config(loaded_with(monkeypatch, speculation="ngram", draft_max=4), "fp")
+    assert (config.speculation, config.draft_max) == ("ngram", 4)

@@ -66,7 +66,7 @@ async def test_what_is_true_now_is_read_from_the_engine() -> None:
 async def test_steps_are_counted_by_rows_and_tell_the_bandwidth() -> None:
     model = ScriptedModel()
     async with http_client(model) as client:
-        for step in (StepReport(64, 0, 1, 0.5), StepReport(0, 3, 3, 0.01), StepReport(0, 3, 3, 0.01, 5, 2)):
+        for step in (StepReport(64, 0, 1, 0.5), StepReport(0, 3, 3, 0.01), StepReport(0, 3, 3, 0.01, 5, 2, 4)):
             for observer in model.service.observers:
                 observer(step)
         found = await samples(client)
@@ -74,6 +74,8 @@ async def test_steps_are_counted_by_rows_and_tell_the_bandwidth() -> None:
     assert value(found, "octavo_step_rows_sum", kind="decode") == 6
     assert value(found, "octavo_step_rows_count", kind="decode") == 3
     assert value(found, "octavo_step_rows_sum", kind="draft") == 5
+    assert value(found, "octavo_drafted_tokens_total") == 5
+    assert value(found, "octavo_accepted_tokens_total") == 4
     assert value(found, "octavo_preemptions_total") == 2
     assert value(found, "octavo_step_seconds_total") == pytest.approx(0.52)
     assert value(found, "octavo_weight_bytes_read_total") == 3 * model.bytes_per_token

@@ -55,6 +55,14 @@ def test_settings_do_not_change_after_they_were_read() -> None:
         Settings.read({}).port = 1
 
 
+def test_speculation_is_as_the_model_allows_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (Settings.read({}).speculation, Settings.read({}).draft_max) == ("auto", 7)
+    monkeypatch.setenv("OCTAVO_SPECULATION", "mtp")
+    assert Settings.read({"draft_max": 3}).speculation == "mtp"
+    with pytest.raises(SettingsError, match="--draft-max cannot be 16"):
+        Settings.read({"draft_max": 16})
+
+
 def test_keys_and_values_have_one_of_three_types(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.read({}).kv_type == "f16"
     monkeypatch.setenv("OCTAVO_KV_TYPE", "q8_0")

@@ -130,6 +130,8 @@ async def test_timings_use_the_names_that_clients_read() -> None:
         "predicted_n": 3,
         "predicted_ms": 250.0,
         "predicted_per_second": 8.0,  # the first of the three tokens belongs to the prefill
+        "draft_n": 0,
+        "draft_n_accepted": 0,
         "lanes": 1.0,
         "bytes_per_step": 90_000_000,
     }

@@ -1,5 +1,7 @@
 """Drafts in the loop: where they stop, what they leave, what they do when something fails."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ ON = EngineConfig()
 PROMPT = letters("xyz")
 
 
-def saying(text: str, marks: str = "rrrrrrr", config: EngineConfig = ON, **runner: int) -> Bench:
+def saying(text: str, marks: str = "rrrrrrr", config: EngineConfig = ON, **runner: Any) -> Bench:
     bench = Bench(ScriptedRunner(**runner), config)
     bench.runner.logits_of = script(len(PROMPT), [*letters(text), *[1] * 20])
     force(bench, {("r", 0): [*letters(text)]}, always(marks))
