@@ -72,8 +72,11 @@ def always(marks: str) -> Pattern:
 
 
 def any_pattern(seed: int) -> Pattern:
-    rng = random.Random(seed)
-    return lambda step: "".join(rng.choice("rrrw") for _ in range(rng.randint(0, MOST)))
+    def pattern(step: int) -> str:
+        rng = random.Random(seed * 10_007 + step)
+        return "".join(rng.choices("rrrw", k=rng.randint(0, MOST)))
+
+    return pattern
 
 
 @dataclass

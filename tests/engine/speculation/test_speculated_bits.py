@@ -84,7 +84,7 @@ def test_drafts_change_no_bit(runner: Runner, plain: Served, pattern: str) -> No
 def test_drafts_change_no_bit_of_who_has_to_give_way(runner: Runner, plain: Served) -> None:
     groups = runner.groups
     try:
-        runner.groups = tuple(replace(group, n_blocks=4) for group in groups)
+        runner.groups = tuple(replace(group, n_blocks=3) for group in groups)
         drafted = served(runner, some_requests(), ON, (plain.answers, PATTERNS["any"]))
     finally:
         runner.groups = groups
