@@ -87,7 +87,7 @@ def expected(cold: Runner, tokens: list[int]) -> Float32:
 
 def test_random_conversations_over_a_small_pool_have_cold_bits(runner: Runner, cold: Runner) -> None:
     memory, rng, known = Memory(runner, LANES), random.Random(5), list[list[int]]()
-    for _ in range(40):
+    for _ in range(70):
         tokens = conversation(rng, known)
         known = [*known[-5:], tokens]
         sequence = started(memory, tokens)
