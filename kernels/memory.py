@@ -1,4 +1,4 @@
-"""Large anonymous memory with huge pages advised: fewer address translations on the way to the weights."""
+"""Large anonymous memory: huge pages for the weights, whose address translations would cost, small ones on request."""
 
 import contextlib
 import mmap
@@ -11,10 +11,13 @@ _CHUNK = 64 << 20
 _ALIGNMENT = 64  # a cache line, and the widest vector
 
 
-def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
-    """Return a zeroed array in memory of its own; pages that nobody touches cost nothing."""
+def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike, *, huge_pages: bool = True) -> np.ndarray:
+    """Return a zeroed array in memory of its own; pages that nobody touches cost nothing.
+
+    The first touch of a huge page zeroes 2 MiB of it, at once: memory that grows while answers run takes small pages.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return _map(size).view(dtype).reshape(shape)
+    return _map(size, huge_pages).view(dtype).reshape(shape)
 
 
 class Arena:
@@ -28,19 +31,19 @@ class Arena:
         """Return zeroed uint8 memory, aligned to a cache line; it lives as long as the array."""
         size = int(np.prod(shape))
         if self._used + size > len(self._chunk):
-            self._chunk, self._used = _map(max(size, _CHUNK)), 0
+            self._chunk, self._used = _map(max(size, _CHUNK), huge_pages=True), 0
         piece = self._chunk[self._used : self._used + size]
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
         return piece.reshape(shape)
 
 
-def _map(size: int) -> np.ndarray:
-    """Map `size` zeroed bytes that start on a huge page."""
+def _map(size: int, huge_pages: bool) -> np.ndarray:
+    """Map `size` zeroed bytes that start where a huge page would."""
     # Private, not shared as by default: most systems give huge pages to private memory only.
     mapping = mmap.mmap(-1, size + _HUGE_PAGE, access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a system without huge pages: slower, but right
-            mapping.madvise(mmap.MADV_HUGEPAGE)
+            mapping.madvise(mmap.MADV_HUGEPAGE if huge_pages else mmap.MADV_NOHUGEPAGE)
     memory = np.frombuffer(mapping, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
     return memory[start : start + size]

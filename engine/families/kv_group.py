@@ -50,7 +50,7 @@ class KvGroupState:
     def add_layer(self, kv_type: KvType) -> LayerCache:
         """Allocate one layer's blocks."""
         shape = (self.n_blocks, self.plan.kv_heads, kv_type.block_bytes(self.plan.head_dim))
-        self.caches.append(LayerCache(zeroed(shape, np.uint8), zeroed(shape, np.uint8)))
+        self.caches.append(LayerCache(*(zeroed(shape, np.uint8, huge_pages=False) for _ in range(2))))
         return self.caches[-1]
 
     def cut(self, sequences: Sequence[tuple[int, int]]) -> None:
