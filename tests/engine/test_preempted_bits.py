@@ -1,13 +1,10 @@
 """A real model whose memory holds a quarter of what runs: all requests end, with the logit bits of each alone."""
 
 import random
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.event_stream import EventStream
@@ -16,11 +13,11 @@ from engine.memory.memory import Memory
 from engine.outputs import RequestOutput
 from engine.request import FinishEvent, FinishReason, Request, SamplingParams
 from engine.runner import Runner
-from engine.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.status import StepReport
 from engine.token_chooser import TokenChooser
+from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import loaded
 from tests.engine.scripted import letter_tokenizer
 from tests.tiny_models import write_tiny_llama
@@ -32,18 +29,6 @@ CONTEXT = 256
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf", types="Q4_1", context=CONTEXT)
-
-
-class LogitKeeper(Sampler):
-    """Keeps the bits of all logits that tokens were chosen from."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.seen: defaultdict[TokenChooser, list[bytes]] = defaultdict(list)
-        super().__init__(vocab_size)
-
-    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
-        self.seen[chooser].append(logits.tobytes())
-        return super().choose(logits, chooser)
 
 
 def served(runner: Runner, requests: list[Request]) -> tuple[list[list[bytes]], list[FinishEvent]]:

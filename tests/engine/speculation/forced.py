@@ -1,40 +1,23 @@
 """Speculation that is told what to guess, and a bench that keeps the bits of all logits that tokens were drawn from."""
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.request import Event, Request
 from engine.runner_protocol import ModelRunner
-from engine.sampler import Sampler
 from engine.sequence import Sequence
 from engine.speculation.speculation import Speculation
-from engine.token_chooser import TokenChooser
+from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.loop_bench import Bench, Heard, essence
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner
 
 MOST = 7
 Pattern = Callable[[int], str]  # step -> what to guess: r(ight) and w(rong) for each draft
 Answers = Mapping[tuple[str, int], list[int]]  # by name and choice
-
-
-class LogitKeeper(Sampler):
-    """Keeps the bits of all logits that tokens were chosen from."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.seen: defaultdict[TokenChooser, list[bytes]] = defaultdict(list)
-        super().__init__(vocab_size)
-
-    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
-        self.seen[chooser].append(logits.tobytes())
-        return super().choose(logits, chooser)
 
 
 class ForcedSpeculation(Speculation):

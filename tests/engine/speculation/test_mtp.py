@@ -17,9 +17,10 @@ from engine.speculation.speculation import Speculation
 from engine.speculation.worth import Worth
 from engine.step import Computed
 from engine.token_chooser import TokenChooser
+from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
 from tests.engine.scripted import a_request
-from tests.engine.speculation.forced import LogitKeeper, served
+from tests.engine.speculation.forced import served
 from tests.tiny_qwen35 import write_tiny_qwen35
 
 Golden = dict[str, np.ndarray]
