@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.bench_kernels import TimedMatmul, TimedMatrix
 from engine.families.loaded import choose_isa
 from engine.machine import last_level_cache
+from engine.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.activations import TILE_WIDTHS
 from kernels.cpu import TIER_NUMBERS, usable_cores
 from kernels.jit import address, kernel
@@ -106,7 +106,9 @@ def measure(names: Sequence[str], rows: Sequence[int], *, outputs: int, columns:
                 raise SystemExit(f"{name} is no quantized type; --types takes those.")
             matrix = TimedMatrix(kind, outputs, columns, max(256 << 20, 4 * last_level_cache()))
             for count in rows:
-                works = [TimedMatmul(team, tier, matrix, count, choice) for choice in (None, free_tiles(kind, tier))]
+                works = [
+                    TimedMatmul(team, tier, matrix, count, tiles=choice) for choice in (None, free_tiles(kind, tier))
+                ]
                 rounds = [[work.run() for work in works] for _ in range(repeats + 1)]
                 ours, free = np.median(rounds[1:], axis=0).tolist()
                 figures = {"ours_us": ours * 1e6, "free_us": free * 1e6, "price": ours / free - 1}

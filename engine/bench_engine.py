@@ -51,6 +51,7 @@ def bench_engine(file: WeightsFile, options: BenchOptions) -> Iterator[Line]:
         "version": VERSION,
         "threads": runner.threads,
         "isa": loaded.isa,
+        "crossover": loaded.crossover,
         "kv_type": options.kv_type,
     }
     try:

@@ -1,8 +1,9 @@
 """The packed form of a matmul's input: rows in tiles, quantized to int8 and, where asked, as float32.
 
-Rows are cut into as many tiles of the widest width (16 where the processor has int8 matrix tiles, else 8) as there
-are, and the rest into tiles of 8, 4, 2 and 1. Within a tile of width w that starts at row s, the values of its rows
-stand side by side, so that a kernel finds all it needs at fixed distances:
+Rows that stand together (all rows of a step, or those of one expert) are cut into as many tiles of the widest width as
+there are, and the rest into tiles of 8, 4, 2 and 1. The widest are of 8 rows; where the processor has int8 matrix tiles
+and the rows are at least as many as the buffers' crossover says, of 16. Within a tile of width w that starts at row s,
+the values of its rows stand side by side, so that a kernel finds all it needs at fixed distances:
 
     quads    int8  [columns / 4][w][4], in tiles of 16: [columns / 32][16][32]          at s * columns
     fine     int8, laid out as quads; written only for blocks of the fine kind
@@ -60,6 +61,7 @@ from kernels.simd import (
 
 TILE_WIDTHS = (8, 4, 2, 1)
 MATRIX_TILE_WIDTH = 16
+NEVER = 2**63 - 1  # the crossover where there are no tiles of 16
 # The forms of a packed row, as bits.
 BLOCK32, BLOCK256, FLOATS = 1, 2, 4
 
@@ -79,16 +81,16 @@ PACKED = np.dtype(
         ("fine256", "u8"),
         ("side256", "u8"),
         ("floats", "u8"),
-        ("widest", "i8"),  # tiles of 16 or of 8
+        ("crossover", "i8"),  # rows from which the widest tiles are of 16, at least 16
         ("packer", "u8"),  # the address of lane_packer()
         ("itself", "u8"),  # the address of this record
     ]
 )
 
 
-def widest_tile(tier: int) -> int:
-    """Return how many rows a tier's widest tile takes."""
-    return MATRIX_TILE_WIDTH if tier == TIER_NUMBERS["amx"] else TILE_WIDTHS[0]
+def has_matrix_tiles(tier: int) -> bool:
+    """Tell whether a tier has tiles of 16 rows."""
+    return tier == TIER_NUMBERS["amx"]
 
 
 def form_of(kind: WeightType) -> int:
@@ -106,7 +108,7 @@ class Activations:
     record: np.ndarray = field(default_factory=lambda: np.zeros(1, PACKED))
 
     @classmethod
-    def allocate(cls, max_rows: int, max_columns: int, widest: int = 8) -> "Activations":
+    def allocate(cls, max_rows: int, max_columns: int, crossover: int = NEVER) -> "Activations":
         """Make zeroed buffers; pages that no step touches cost no memory."""
         size = max_rows * max_columns
         activations = cls(
@@ -122,7 +124,7 @@ class Activations:
         )
         for name, buffer in activations.buffers.items():
             activations.record[name] = buffer.ctypes.data
-        activations.record["widest"] = widest
+        activations.record["crossover"] = crossover
         activations.record["packer"] = address(lane_packer())
         activations.record["itself"] = activations.address
         return activations
@@ -131,6 +133,12 @@ class Activations:
     def address(self) -> int:
         """The address of the record."""
         return int(self.record.ctypes.data)
+
+
+@njit_inline
+def widest_tile(rows, crossover):
+    """How many rows the widest tiles take, where `rows` rows stand together."""
+    return MATRIX_TILE_WIDTH if rows >= crossover else 8
 
 
 @njit_inline

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.activation import activate
-from kernels.activations import MATRIX_TILE_WIDTH, PACKED, pack_lane, tile_width
+from kernels.activations import NEVER, PACKED, pack_lane, tile_width, widest_tile
 from kernels.atomics import atomic_add, atomic_store
 from kernels.gemv import run_tiles
 from kernels.jit import kernel, njit_inline
@@ -36,7 +36,7 @@ GATED = op_record(
     scratch="u8",  # float32 [max(units, threads)][gate, up][rows_at_once][unit_groups * 16]
     counters="u8",  # int64 [units], parts that are done; 0 between ops
     activation="i8",  # SILU or GELU
-    packed="u8",  # address of the PACKED record of the result
+    packed="u8",  # address of the PACKED record of the result, with the crossover of the input's
     forms="i8",
 )
 
@@ -57,9 +57,9 @@ _PAIR_BYTES = PAIR.itemsize
 MAX_UNIT_GROUPS = 32
 
 
-def rows_at_once(widest: int) -> int:
-    """Return how many rows a thread takes through a unit at once; `widest`: rows of the widest tile."""
-    return 256 if widest == MATRIX_TILE_WIDTH else 64
+def rows_at_once(crossover: int) -> int:
+    """Return how many rows a thread takes through a unit at once; `crossover` as in the PACKED records."""
+    return 64 if crossover == NEVER else 256
 
 
 def thread_pairs(gate: Mapping[str, int], up: Mapping[str, int], threads: int) -> np.ndarray:
@@ -88,16 +88,16 @@ def cut_units(granule: int, group_bytes: int, task_bytes: int) -> tuple[int, int
 
 
 @njit_inline
-def _run_part(pair, gated, unit, part, start, end):
+def _run_part(pair, gated, unit, part, start, end, widest):
     """Compute one part of a unit for the rows start..end-1; even parts are of gate."""
     record = pair + np.uintp(part % 2 * OP_BYTES)
     first = unit * gated.unit_groups + part // 2 * gated.part_groups
     last = min(first + gated.part_groups, gated.groups)
-    run_tiles(record, record_at(record, MATMUL), first, last, start, end)
+    run_tiles(record, record_at(record, MATMUL), first, last, start, end, widest)
 
 
 @njit_inline
-def _finish(gated, gate, up, unit, start, end):
+def _finish(gated, gate, up, unit, start, end, widest):
     """Activate and pack a unit of the rows start..end-1, whose values stand at `gate` and `up`."""
     packed = record_at(np.uintp(gated.packed), PACKED)
     columns, unit_columns = gated.columns, gated.unit_groups * 16
@@ -105,7 +105,7 @@ def _finish(gated, gate, up, unit, start, end):
     last = min(first + unit_columns, columns)
     row = start
     while row < end:
-        width = tile_width(row, end, packed.widest)
+        width = tile_width(row, end, widest)
         for lane in range(width):
             offset = np.uintp((row - start + lane) * unit_columns * 4)
             activate(gated.activation, gate + offset, up + offset, last - first)
@@ -124,6 +124,8 @@ def gated_kernel() -> Any:
         unit_bytes = gated.unit_groups * 64  # of one row
         units = (gated.groups + gated.unit_groups - 1) // gated.unit_groups
         parts = 2 * ((gated.unit_groups + gated.part_groups - 1) // gated.part_groups)
+        # By all rows, as they stand together in the input and in the result.
+        widest = widest_tile(rows, record_at(np.uintp(gated.packed), PACKED).crossover)
         is_shared = rows <= at_once
         chunks, tasks = np.int64(1), parts  # of a unit
         if not is_shared:
@@ -146,14 +148,14 @@ def gated_kernel() -> Any:
             gate_matmul.output, up_matmul.output = gate - before, up - before
             store_i64(end, pair + np.uintp(_END_AT))
             if is_shared:
-                _run_part(pair, gated, unit, task % parts, start, end)
+                _run_part(pair, gated, unit, task % parts, start, end, widest)
                 counter = np.uintp(gated.counters) + np.uintp(unit * 8)
                 if atomic_add(counter, 1) < parts - 1:
                     continue
                 atomic_store(0, counter)
             else:
                 for part in range(parts):
-                    _run_part(pair, gated, unit, part, start, end)
-            _finish(gated, gate, up, unit, start, end)
+                    _run_part(pair, gated, unit, part, start, end, widest)
+            _finish(gated, gate, up, unit, start, end, widest)
 
     return kernel(gated_op)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, tile_width, widest_tile
+from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, has_matrix_tiles, tile_width, widest_tile
 from kernels.jit import address, kernel, njit_inline
 from kernels.matrix_tiles import matrix_tile
 from kernels.program import call_tile, claim_task, record_at
@@ -33,7 +33,7 @@ def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
 
 def tile_widths(tier: int) -> tuple[int, ...]:
     """Return the widths of a tier's tiles, the widest first."""
-    return (MATRIX_TILE_WIDTH, *TILE_WIDTHS) if widest_tile(tier) == MATRIX_TILE_WIDTH else TILE_WIDTHS
+    return (MATRIX_TILE_WIDTH, *TILE_WIDTHS) if has_matrix_tiles(tier) else TILE_WIDTHS
 
 
 def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
@@ -75,9 +75,8 @@ def _groups_of(task, matmul):
 
 
 @njit_inline
-def run_tiles(op, matmul, first, last, row, rows):
-    """Compute groups first..last-1 for the rows row..rows-1, tile by tile."""
-    widest = record_at(np.uintp(matmul.packed), PACKED).widest
+def run_tiles(op, matmul, first, last, row, rows, widest):
+    """Compute groups first..last-1 for the rows row..rows-1, tile by tile; `widest` as they were packed."""
     if widest == 16 and rows - row >= 16:
         call_tile(np.uintp(matmul.tile16), op, first, last, row)  # as many tiles as there are
         row += (rows - row) // 16 * 16
@@ -101,10 +100,11 @@ def matmul_kernel() -> Any:
     def matmul_op(op, thread, threads):
         matmul = record_at(op, MATMUL)
         rows = load_i64(np.uintp(matmul.rows))
+        widest = widest_tile(rows, record_at(np.uintp(matmul.packed), PACKED).crossover)
         while True:
             first, end = _groups_of(claim_task(op), matmul)
             if first >= matmul.groups:
                 return
-            run_tiles(op, matmul, first, end, np.int64(0), rows)
+            run_tiles(op, matmul, first, end, np.int64(0), rows, widest)
 
     return kernel(matmul_op)

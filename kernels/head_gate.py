@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernels.activation import silu_times_up
-from kernels.activations import PACKED, pack_lane, tile_start, tile_width
+from kernels.activations import PACKED, pack_lane, tile_start, tile_width, widest_tile
 from kernels.exp import exp_f32x16
 from kernels.jit import kernel, njit_inline
 from kernels.norm import normalize
@@ -71,13 +71,14 @@ def head_gate_kernel() -> Any:
         columns, dim, weight = gating.columns, gating.head_dim, np.uintp(gating.weight)
         packed = record_at(np.uintp(gating.packed), PACKED)
         rows = load_i64(np.uintp(gating.rows))
+        widest = widest_tile(rows, packed.crossover)
         parts = (columns + gating.task_columns - 1) // gating.task_columns
         while True:
             task = claim_task(op)
-            start = tile_start(task // parts, rows, packed.widest)
+            start = tile_start(task // parts, rows, widest)
             if start >= rows:
                 return
-            width = tile_width(start, rows, packed.widest)
+            width = tile_width(start, rows, widest)
             first = task % parts * gating.task_columns
             last = min(first + gating.task_columns, columns)
             for lane in range(width):

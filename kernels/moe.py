@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kernels.activation import silu_times_up
-from kernels.activations import PACKED, pack_lane
+from kernels.activations import PACKED, pack_lane, widest_tile
 from kernels.exp import exp_f32
 from kernels.gemv import run_tiles
 from kernels.jit import kernel, njit_inline
@@ -145,6 +145,7 @@ def expert_matmul_kernel() -> Any:
         _copy_record(op, record)
         experts, matmul = record_at(op, EXPERT_MATMUL), record_at(record, MATMUL)
         routing = record_at(np.uintp(experts.routing), ROUTING)
+        crossover = record_at(np.uintp(matmul.packed), PACKED).crossover
         parts = (matmul.groups + matmul.groups_per_task - 1) // matmul.groups_per_task
         while True:
             task = claim_task(op)
@@ -156,7 +157,8 @@ def expert_matmul_kernel() -> Any:
             segment = np.uintp(routing.segments) + np.uintp(expert * 8)
             matmul.weights = np.uintp(experts.weights) + np.uintp(expert * experts.expert_bytes)
             matmul.rows = segment + np.uintp(8)
-            run_tiles(record, matmul, first, last, load_i64(segment), load_i64(segment + np.uintp(8)))
+            start, end = load_i64(segment), load_i64(segment + np.uintp(8))
+            run_tiles(record, matmul, first, last, start, end, widest_tile(end - start, crossover))
 
     return kernel(expert_matmul_op)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import tile_width
+from kernels.activations import tile_width, widest_tile
 from kernels.atomics import atomic_add, atomic_store
 from kernels.exp import exp_f32x16
 from kernels.jit import kernel, njit_inline
@@ -59,7 +59,7 @@ ROUTE = op_record(
     bias="u8",  # float32 [experts], added to the scores for the choice only; 0: none
     renormalize="i8",  # 1: divide by the sum of the chosen scores
     scale="f4",
-    widest="i8",  # rows of the widest tile, as PACKED has it
+    crossover="i8",  # as PACKED has it
     rows="u8",  # address of the row count, int64
     routing="u8",  # address of a ROUTING record
 )
@@ -172,7 +172,7 @@ def _weigh(scores, active, chosen, renormalize, scale, poison, weights):
 
 
 @njit_inline
-def _sort(routing, rows, experts, widest):
+def _sort(routing, rows, experts, crossover):
     """Sort the pairs by expert, row, slot (a counting sort) and list the experts that have rows, and the tiles."""
     pairs, chosen, segments = rows * routing.active, np.uintp(routing.chosen), np.uintp(routing.segments)
     for i in range(experts + 2):
@@ -190,11 +190,11 @@ def _sort(routing, rows, experts, widest):
         store_i64(pair, np.uintp(routing.pairs) + np.uintp(place * 8))
         store_i64(place, np.uintp(routing.places) + np.uintp(pair * 8))
         store_i64(place + 1, cursor)
-    _list_tiles(routing, experts, widest)
+    _list_tiles(routing, experts, crossover)
 
 
 @njit_inline
-def _list_tiles(routing, experts, widest):
+def _list_tiles(routing, experts, crossover):
     """List the experts that have rows, and where their tiles start."""
     touched, tiles = np.int64(0), np.int64(0)
     for expert in range(experts):
@@ -203,6 +203,7 @@ def _list_tiles(routing, experts, widest):
         if start < end:
             store_i64(np.int64(expert), np.uintp(routing.touched) + np.uintp(touched * 8))
             touched += 1
+        widest = widest_tile(end - start, crossover)
         while start < end:
             store_i64(start, np.uintp(routing.tiles) + np.uintp(tiles * 8))
             tiles += 1
@@ -233,6 +234,6 @@ def route_kernel() -> Any:
             finished = np.uintp(route.routing) + np.uintp(_FINISHED_AT)
             if atomic_add(finished, 1) == rows - 1:
                 atomic_store(0, finished)
-                _sort(routing, rows, experts, route.widest)
+                _sort(routing, rows, experts, route.crossover)
 
     return kernel(route_op)

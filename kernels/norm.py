@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.activations import PACKED, pack_lane, tile_start, tile_width
+from kernels.activations import PACKED, pack_lane, tile_start, tile_width, widest_tile
 from kernels.jit import kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
@@ -71,12 +71,13 @@ def norm_kernel() -> Any:
         columns, weight = norm.columns, np.uintp(norm.weight)
         packed = record_at(np.uintp(norm.packed), PACKED)
         rows = load_i64(np.uintp(norm.rows))
+        widest = widest_tile(rows, packed.crossover)
         scaled = np.uintp(norm.scratch) + np.uintp(thread * columns * 4)
         while True:
-            start = tile_start(claim_task(op), rows, packed.widest)
+            start = tile_start(claim_task(op), rows, widest)
             if start >= rows:
                 return
-            width = tile_width(start, rows, packed.widest)
+            width = tile_width(start, rows, widest)
             for lane in range(width):
                 origin = start + lane
                 if norm.gather != 0:
@@ -121,13 +122,14 @@ def pack_kernel() -> Any:
         columns = pack.columns
         packed = record_at(np.uintp(pack.packed), PACKED)
         rows = load_i64(np.uintp(pack.rows))
+        widest = widest_tile(rows, packed.crossover)
         parts = (columns + PACK_COLUMNS - 1) // PACK_COLUMNS
         while True:
             task = claim_task(op)
-            start = tile_start(task // parts, rows, packed.widest)
+            start = tile_start(task // parts, rows, widest)
             if start >= rows:
                 return
-            width = tile_width(start, rows, packed.widest)
+            width = tile_width(start, rows, widest)
             first = task % parts * PACK_COLUMNS
             last = min(first + PACK_COLUMNS, columns)
             for lane in range(width):

@@ -18,6 +18,7 @@ ENGINE_DOORS = (
     "engine/machine.py",
     "engine/bench_engine.py",
     "engine/bench_kernels.py",
+    "engine/timed_matmul.py",
     "engine/cache_folder.py",
     "engine/weights/load.py",
     "engine/weights/quantize/",

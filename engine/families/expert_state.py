@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.families.mixture import Mixture
+from engine.families.run_state import Capacity
 from kernels.activations import Activations
 from kernels.moe_routing import Routing
 from kernels.program import OP_BYTES
@@ -22,13 +23,14 @@ class ExpertState:
     records: NDArray[np.uint8]  # [threads, OP_BYTES], as EXPERT_MATMUL asks for
 
     @classmethod
-    def allocate(cls, mixture: Mixture, max_rows: int, hidden: int, widest: int, threads: int) -> "ExpertState":
-        """Make room for steps of `max_rows` rows; pages that no step touches cost no memory."""
-        places = max_rows * mixture.active
+    def allocate(cls, mixture: Mixture, capacity: Capacity, hidden: int) -> "ExpertState":
+        """Make room for steps of the rows that there can be; pages that no step touches cost no memory."""
+        rows = capacity.max_rows
+        places = rows * mixture.active
         return cls(
-            routing=Routing.allocate(max_rows, mixture.experts, mixture.active),
-            packed=Activations.allocate(places, max(hidden, mixture.width), widest),
+            routing=Routing.allocate(rows, mixture.experts, mixture.active),
+            packed=Activations.allocate(places, max(hidden, mixture.width), capacity.crossover),
             gate_up=np.zeros((places, 2 * mixture.width), np.float32),
             down=np.zeros((places, hidden), np.float32),
-            records=np.zeros((threads, OP_BYTES), np.uint8),
+            records=np.zeros((capacity.threads, OP_BYTES), np.uint8),
         )

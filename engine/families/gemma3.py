@@ -27,7 +27,7 @@ from kernels.activation import GELU
 
 def build_gemma3(config: Gemma3Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
     """Load the weights and build the program of one forward pass."""
-    state = allocate_state(config, capacity, tier, more_buffers=[("before_norm", config.hidden)])
+    state = allocate_state(config, capacity, more_buffers=[("before_norm", config.hidden)])
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
     positions = capacity.context_length
     angles = state.hold(config.rope.table(weights, positions))

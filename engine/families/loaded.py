@@ -7,6 +7,7 @@ import numpy as np
 
 from engine.errors import OctavoError, UnsupportedModelError
 from engine.families.compile import compile_kernels
+from engine.families.crossover import measured_crossover
 from engine.families.family import FamilyConfig
 from engine.families.memory_plan import MemoryNeeds, MemoryPlan, plan_memory
 from engine.families.registry import family_of
@@ -17,6 +18,7 @@ from engine.runner_protocol import SequenceRows
 from engine.weights.load import WeightLoader
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
+from kernels.activations import NEVER
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
 from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
 
@@ -48,6 +50,7 @@ class LoadedRunner:
 
     runner: Runner
     isa: str
+    crossover: int | None  # rows from which matmuls take matrix tiles; None: they never do
     weights: WeightBytes
 
     @property
@@ -63,15 +66,6 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     config = family.read_config(file)
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
-    capacity = Capacity(
-        max_rows=options.max_rows,
-        max_logit_rows=options.max_logit_rows or max(options.lanes, LOGIT_ROWS),
-        n_blocks=memory.n_blocks,
-        context_length=_affordable_context(config, context, memory),
-        threads=threads,
-        kv_type=kv_type,
-        state_slots=memory.state_slots,
-    )
     tier = TIER_NUMBERS[isa]
     own_tasks = family.kernel_tasks(config, options.activations, tier)
     compile_kernels(
@@ -82,6 +76,17 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
         tier,
         own_tasks,
         lambda done: progress("Compiling kernels", done),
+    )
+    crossover = measured_crossover(file, options.activations, tier)
+    capacity = Capacity(
+        max_rows=options.max_rows,
+        max_logit_rows=options.max_logit_rows or max(options.lanes, LOGIT_ROWS),
+        n_blocks=memory.n_blocks,
+        context_length=_affordable_context(config, context, memory),
+        threads=threads,
+        crossover=crossover,
+        kv_type=kv_type,
+        state_slots=memory.state_slots,
     )
     loading = WeightLoader(
         file, activations=options.activations, progress=lambda done: progress("Loading weights", done)
@@ -95,7 +100,9 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     except OctavoError:
         runner.close()
         raise
-    return LoadedRunner(runner=runner, isa=isa, weights=weight_bytes)
+    return LoadedRunner(
+        runner=runner, isa=isa, crossover=None if crossover == NEVER else crossover, weights=weight_bytes
+    )
 
 
 def choose_isa(asked: str | None) -> str:

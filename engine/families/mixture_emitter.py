@@ -12,7 +12,6 @@ from engine.families.mixture import Mixture
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Experts, Matrix, WeightLoader
 from kernels import gemv, moe
-from kernels.activations import widest_tile
 from kernels.jit import address
 from kernels.moe_routing import ROUTE, SOFTMAX, route_kernel
 from kernels.quant.quads import ROWS
@@ -42,7 +41,7 @@ class MixtureEmitter(Emitter):
         super().__init__(weights=weights, state=state, capacity=capacity, tier=tier)
         rows, hidden = state.hidden.shape
         self._mixture = mixture
-        self._experts = ExpertState.allocate(mixture, rows, hidden, widest_tile(tier), capacity.threads)
+        self._experts = ExpertState.allocate(mixture, capacity, hidden)
         state.keep.append(self._experts)
         widths = {"normed": hidden, "router": -(-mixture.experts // ROWS) * ROWS}
         if mixture.shared_width:
@@ -121,7 +120,7 @@ class MixtureEmitter(Emitter):
             bias=0,
             renormalize=int(mixture.renormalize),
             scale=mixture.scale,
-            widest=widest_tile(self._tier),
+            crossover=self._capacity.crossover,
             rows=self._rows,
             routing=self._experts.routing.address,
         )

@@ -20,7 +20,7 @@ from engine.weights.load import WeightLoader
 
 def build_qwen3(config: TransformerConfig, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
     """Load the weights and build the program of one forward pass."""
-    state = allocate_state(config, capacity, tier)
+    state = allocate_state(config, capacity)
     emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
     angles = state.hold(config.rope.table(weights, capacity.context_length))
     for layer in range(config.layers):

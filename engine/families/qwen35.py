@@ -30,7 +30,7 @@ from engine.families.recurrent_state import RecurrentState
 from engine.families.run_state import Capacity, RunState
 from engine.families.transformer import allocate_state, emit_head
 from engine.weights.load import WeightLoader
-from kernels.activations import Activations, widest_tile
+from kernels.activations import Activations
 
 
 def qwen35_tasks(config: Qwen35Config, activations: str, tier: int) -> Sequence[Task]:
@@ -41,7 +41,7 @@ def qwen35_tasks(config: Qwen35Config, activations: str, tier: int) -> Sequence[
 
 def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
     """Load the weights and build the programs of one forward pass and of the draft."""
-    state = _allocate(config, capacity, tier)
+    state = _allocate(config, capacity)
     emit = _emitter(config, weights, state, capacity, tier)
     deltas = DeltaLayers(emit, weights, state, tier)
     angles = state.hold(config.rope.table(weights, capacity.context_length))
@@ -61,12 +61,12 @@ def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity
     return Built(emit.program.finish(), state, embed, draft)
 
 
-def _allocate(config: Qwen35Config, capacity: Capacity, tier: int) -> RunState:
+def _allocate(config: Qwen35Config, capacity: Capacity) -> RunState:
     query, shape = config.heads * config.head_dim, config.delta
-    state = allocate_state(config, capacity, tier, [("query_gate", 2 * query)])
+    state = allocate_state(config, capacity, [("query_gate", 2 * query)])
     rows = capacity.max_rows
     widest_input = max(2 * config.hidden, query, shape.value_heads * shape.value_dim)
-    state.packed = Activations.allocate(max(rows, capacity.max_logit_rows), widest_input, widest_tile(tier))
+    state.packed = Activations.allocate(max(rows, capacity.max_logit_rows), widest_input, capacity.crossover)
     layers = config.recurrent.count(True)
     state.recurrent = RecurrentState.allocate(shape, layers, capacity.state_slots, rows, capacity.threads)
     return state

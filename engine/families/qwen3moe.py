@@ -40,7 +40,7 @@ def read_qwen3moe_config(file: WeightsFile) -> Qwen3MoeConfig:
 
 def build_qwen3moe(config: Qwen3MoeConfig, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
     """Load the weights and build the program of one forward pass."""
-    state = allocate_state(config, capacity, tier)
+    state = allocate_state(config, capacity)
     emit = MixtureEmitter(config.mixture, weights=weights, state=state, capacity=capacity, tier=tier)
     angles = state.hold(config.rope.table(weights, capacity.context_length))
     for layer in range(config.layers):

@@ -25,6 +25,7 @@ class Capacity:
     n_blocks: tuple[int, ...]  # of each group of attention layers
     context_length: int  # tokens of the longest sequence
     threads: int
+    crossover: int  # rows from which matmuls take tiles of 16, as Activations has it
     kv_type: KvType = F16
     state_slots: int = 0  # of recurrent state
 
@@ -104,11 +105,11 @@ class FeedForwardState:
     rows_at_once: int
 
     @classmethod
-    def allocate(cls, capacity: Capacity, columns: int, widest: int) -> "FeedForwardState":
+    def allocate(cls, capacity: Capacity, columns: int) -> "FeedForwardState":
         """Make room for layers of up to `columns` columns; pages that no step touches cost no memory."""
-        rows, unit = rows_at_once(widest), MAX_UNIT_GROUPS * 16
+        rows, unit = rows_at_once(capacity.crossover), MAX_UNIT_GROUPS * 16
         return cls(
-            packed=Activations.allocate(capacity.max_rows, columns, widest),
+            packed=Activations.allocate(capacity.max_rows, columns, capacity.crossover),
             scratch=zeroed((max(columns + unit, capacity.threads * unit) * 2 * rows,), np.float32),
             counters=np.zeros(-(-columns // 16), np.int64),
             rows_at_once=rows,

@@ -8,24 +8,23 @@ from engine.families.emitter import Emitter
 from engine.families.run_state import AttentionState, Capacity, FeedForwardState, RunState, StepInputs
 from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import WeightLoader
-from kernels.activations import Activations, widest_tile
+from kernels.activations import Activations
 
 
 def allocate_state(
-    config: TransformerConfig, capacity: Capacity, tier: int, more_buffers: Sequence[tuple[str, int]] = ()
+    config: TransformerConfig, capacity: Capacity, more_buffers: Sequence[tuple[str, int]] = ()
 ) -> RunState:
     """Make the scratch of attention and dense feed-forward layers; more_buffers: name and width of a family's own."""
     rows, query, kv = capacity.max_rows, config.heads * config.head_dim, config.kv_heads * config.head_dim
-    widest = widest_tile(tier)
     windows = [layers.window for layers in config.kv_layers]
     state = RunState(
         hidden=np.zeros((rows, config.hidden), np.float32),
         final=np.zeros((rows, config.hidden), np.float32),
         logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
-        packed=Activations.allocate(max(rows, capacity.max_logit_rows), max(config.hidden, query), widest),
+        packed=Activations.allocate(max(rows, capacity.max_logit_rows), max(config.hidden, query), capacity.crossover),
         inputs=StepInputs.allocate(capacity),
         attention=AttentionState.allocate(capacity, config.heads, config.kv_heads, config.head_dim, windows),
-        feed_forward=FeedForwardState.allocate(capacity, config.ffn, widest) if config.ffn else None,
+        feed_forward=FeedForwardState.allocate(capacity, config.ffn) if config.ffn else None,
     )
     widths = {"query": query, "attended": query, "key": kv, "value": kv, "norm_scratch": config.hidden}
     for name, width in {**widths, **dict(more_buffers)}.items():

@@ -33,10 +33,10 @@ def _ledger_table(total: Line, entries: Sequence[Line]) -> Table:
 
 def kernel_table(lines: Sequence[Line]) -> Table:
     """One row a kernel; the limits that shares are of stand in the JSON lines."""
-    table = Table("type", "shape", "rows", "us", "GB/s", "of read", "GOP/s", "of peak")
+    table = Table("type", "shape", "rows", "tile", "us", "GB/s", "of read", "GOP/s", "of peak")
     formats = {"us": ".0f", "gb_s": ".1f", "of_read": ".0%", "gop_s": ".1f", "of_peak": ".0%"}
     for line in lines:
-        names = (str(line[key]) for key in ("type", "shape", "rows"))
+        names = (str(line[key]) for key in ("type", "shape", "rows", "tile"))
         table.add_row(*names, *(_cell(line[key], form) for key, form in formats.items()))
     return table
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.price_of_laws import free_tiles
-from engine.bench_kernels import TimedMatmul, TimedMatrix
+from engine.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.cpu import TIER_NUMBERS
 from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
 from kernels.team import Team
@@ -17,7 +17,7 @@ def test_the_free_variant_gives_the_same_sums_in_other_bits(name: str) -> None:
     try:
         matrix = TimedMatrix(kind, 48, 1024, 1)
         ours = TimedMatmul(team, tier, matrix, 3)
-        free = TimedMatmul(team, tier, matrix, 3, free_tiles(kind, tier))
+        free = TimedMatmul(team, tier, matrix, 3, tiles=free_tiles(kind, tier))
         assert ours.run() > 0 and free.run() > 0
     finally:
         team.stop()

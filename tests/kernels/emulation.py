@@ -132,6 +132,7 @@ class Tiles:
     """The eight tile registers and their configuration."""
 
     def __init__(self) -> None:
+        self.configurations = 0  # how often tiles were taken
         self.rows = np.zeros(8, int)
         self.row_bytes = np.zeros(8, int)
         self.data = np.zeros((8, 16, 64), np.uint8)
@@ -139,6 +140,7 @@ class Tiles:
     def configure(self, config: int) -> None:
         data = np.frombuffer(ctypes.string_at(config, 64), np.uint8)
         assert data[0] == 1 and not data[1:16].any() and not data[32:48].any() and not data[56:].any()
+        self.configurations += 1
         self.row_bytes[:] = data[16:32].view(np.uint16)
         self.rows[:] = data[48:56]
         assert (self.rows <= 16).all() and (self.row_bytes <= 64).all()

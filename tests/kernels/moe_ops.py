@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import moe
-from kernels.activations import Activations, form_of, widest_tile
+from kernels.activations import NEVER, Activations, form_of
 from kernels.cpu import TIER_NUMBERS
 from kernels.gemv import tile_functions
 from kernels.jit import address
 from kernels.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel
 from kernels.program import OP_BYTES, Program
 from kernels.quant.weight_types import WEIGHT_TYPES, pack
-from tests.kernels.ops import Bytes, Float32, random_matrix, run_program
+from tests.kernels.ops import Bytes, Float32, crossover_of, random_matrix, run_program
 
 
 def pad(x: Float32, columns: int) -> Float32:
@@ -25,7 +25,7 @@ def pad(x: Float32, columns: int) -> Float32:
 def emit_route(program: Program, routing: Routing, logits: Float32, rows: NDArray[np.int64], experts: int,
                **options: Any) -> None:  # fmt: skip
     bias = options.pop("bias", None)
-    fields = {"scoring": SOFTMAX, "renormalize": 1, "scale": 1.0, "widest": 8} | options
+    fields = {"scoring": SOFTMAX, "renormalize": 1, "scale": 1.0, "crossover": NEVER} | options
     program.emit(
         ROUTE,
         address(route_kernel()),
@@ -80,19 +80,24 @@ class Layer:
         shared: Float32 | None = None,
         shared_gate: Float32 | None = None,
         groups_per_task: int = 1,
+        crossover: int | None = None,
+        tiles: dict[str, int] | None = None,
     ) -> Float32:
-        """The mixture of experts of rows x, [rows, dim], with router logits [rows, experts]."""
+        """The mixture of experts of rows x, [rows, dim], with router logits [rows, experts].
+
+        tiles: the addresses of other tile functions than those of the type.
+        """
+        crossover = crossover_of(tier) if crossover is None else crossover
         rows, places = np.array([len(x)]), len(x) * self.active
         routing = Routing.allocate(len(x), self.experts, self.active)
-        widest = widest_tile(TIER_NUMBERS[tier])
-        packed = Activations.allocate(places, max(self.dim, self.ff), widest)
+        packed = Activations.allocate(places, max(self.dim, self.ff), crossover)
         common = {"routing": routing.address, "packed": packed.address}
         forms = form_of(WEIGHT_TYPES[self.name])
         gate, up, down = (np.full((places, n), np.nan, np.float32) for n in (self.ff, self.ff, self.dim))
         records = np.zeros((threads, OP_BYTES), np.uint8)
         y = np.full_like(x, np.nan) if residual is None else residual.copy()
         program, padded = Program(), pad(logits, 16)
-        emit_route(program, routing, padded, rows, self.experts, widest=widest)
+        emit_route(program, routing, padded, rows, self.experts, crossover=crossover)
         program.emit(
             moe.EXPERT_PACK,
             address(moe.expert_pack_kernel()),
@@ -121,7 +126,7 @@ class Layer:
                 expert_bytes=weights[0].nbytes,
                 records=records.ctypes.data,
                 **common,
-                **tile_functions(WEIGHT_TYPES[self.name], TIER_NUMBERS[tier]),
+                **(tiles or tile_functions(WEIGHT_TYPES[self.name], TIER_NUMBERS[tier])),
             )
 
         matmul(self._packed[0], self.dim, gate, barrier=False)

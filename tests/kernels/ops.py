@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import gemv
-from kernels.activations import BLOCK32, FLOATS, Activations, form_of
+from kernels.activations import BLOCK32, FLOATS, NEVER, Activations, form_of
 from kernels.cpu import TIER_NUMBERS, supported_tiers
 from kernels.jit import address
 from kernels.norm import PACK, pack_kernel
@@ -26,6 +26,22 @@ QUANTIZED = [name for name, kind in WEIGHT_TYPES.items() if not kind.takes_float
 TIERS = supported_tiers()  # of this processor; test_avx512_lowering.py proves that tier without one
 
 
+# Row counts from which tiles of 16 are used, and such a number of rows on both sides of each.
+CROSSOVERS = {16: (15, 16, 23), 24: (23, 24, 31), 32: (31, 32, 40), 100: (99, 101), NEVER: (101,)}
+
+
+def crossover_of(tier: str) -> int:
+    """The least crossover with which a tier's tile functions can be run."""
+    return 16 if tier == "amx" else NEVER
+
+
+def float_tiles(name: str, tier: str) -> dict[str, int]:
+    """All tile functions of a type of floats: those of 16 rows need no int8 matrix tiles."""
+    kind, number = WEIGHT_TYPES[name], TIER_NUMBERS[tier]
+    assert kind.takes_floats
+    return {f"tile{width}": address(gemv.compile_tile(kind, width, number)) for width in (16, 8, 4, 2, 1)}
+
+
 @contextmanager
 def a_team(threads: int) -> Iterator[Team]:
     team = Team(threads)
@@ -40,10 +56,10 @@ def run_program(program: Program, threads: int = 1) -> None:
         team.run(program)
 
 
-def packed(x: Float32, forms: int = BLOCK32 | FLOATS, widest: int = 8) -> Activations:
+def packed(x: Float32, forms: int = BLOCK32 | FLOATS, crossover: int = NEVER) -> Activations:
     """Pack rows by the plain packing op, in the forms asked for."""
     program, rows = Program(), np.array([len(x)])
-    activations = Activations.allocate(x.shape[0], x.shape[1], widest)
+    activations = Activations.allocate(x.shape[0], x.shape[1], crossover)
     program.emit(
         PACK,
         address(pack_kernel()),
@@ -57,8 +73,9 @@ def packed(x: Float32, forms: int = BLOCK32 | FLOATS, widest: int = 8) -> Activa
     return activations
 
 
-def tiles(rows: int, widest: int = 8) -> list[tuple[int, int]]:
+def tiles(rows: int, crossover: int = NEVER) -> list[tuple[int, int]]:
     """(start, width) of each tile of packed rows: as many of the widest as there are, then 8, 4, 2 and 1."""
+    widest = 16 if rows >= crossover else 8
     widths = [widest] * (rows // widest) + [width for width in (8, 4, 2, 1) if rows % widest & width]
     return list(zip(np.cumsum([0, *widths])[:-1].tolist(), widths, strict=True))
 
@@ -66,7 +83,7 @@ def tiles(rows: int, widest: int = 8) -> list[tuple[int, int]]:
 def unpacked_floats(buffers: Activations, rows: int, columns: int) -> Float32:
     """Read the packed float32 values back, [rows, columns]."""
     x = np.zeros((rows, columns), np.float32)
-    for start, width in tiles(rows, int(buffers.record["widest"][0])):
+    for start, width in tiles(rows, int(buffers.record["crossover"][0])):
         tile = buffers.buffers["floats"][start * columns : (start + width) * columns]
         x[start : start + width] = tile.reshape(columns, width).T
     return x
@@ -104,7 +121,7 @@ def matmul_by(
     added_to: Float32 | None = None,
     groups_per_task: int = 1,
     large_tasks: int = 0,
-    widest: int = 8,
+    crossover: int = NEVER,
 ) -> Float32:
     """Like `matmul`, with the tile functions at the given addresses."""
     weights, rows = pack(WEIGHT_TYPES[name], raw), np.array([len(x)])
@@ -112,7 +129,7 @@ def matmul_by(
     output = np.full((len(x), groups * 16), np.nan, np.float32)
     if added_to is not None:
         output[:, : len(raw)] = added_to
-    activations, program = packed(x, form_of(WEIGHT_TYPES[name]), widest), Program()
+    activations, program = packed(x, form_of(WEIGHT_TYPES[name]), crossover), Program()
     program.emit(
         MATMUL,
         address(gemv.matmul_kernel()),

@@ -5,22 +5,23 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels import reference
-from kernels.activations import BLOCK32, BLOCK256, FLOATS, Activations, tile_start, tile_width
+from kernels.activations import BLOCK32, BLOCK256, FLOATS, NEVER, Activations, tile_start, tile_width, widest_tile
 from kernels.quant.block256 import KIND256, LOW_SCALE, SCALE, SIDE256_ROWS, SUMS16, SUMS32
 from tests.kernels.ops import hard_rows, packed, same_bits, tiles, unpacked_floats
 
-ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 64)
-WIDEST = (8, 16)
+ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 24, 31, 32, 64)
+CROSSOVERS = (16, 24, 32, NEVER)
 EVERY_FORM = BLOCK32 | BLOCK256 | FLOATS
 SIDE32_ROWS = 4
 
 
-@pytest.mark.parametrize("widest", WIDEST)
+@pytest.mark.parametrize("crossover", CROSSOVERS)
 @pytest.mark.parametrize("rows", ROW_COUNTS)
-def test_rows_are_cut_into_the_widest_tiles_and_one_each_of_the_rest(rows: int, widest: int) -> None:
-    for tile, (start, width) in enumerate(tiles(rows, widest)):
+def test_rows_are_cut_into_the_widest_tiles_and_one_each_of_the_rest(rows: int, crossover: int) -> None:
+    widest = widest_tile(rows, crossover)
+    for tile, (start, width) in enumerate(tiles(rows, crossover)):
         assert tile_start(tile, rows, widest) == start and tile_width(start, rows, widest) == width
-    for beyond in range(len(tiles(rows, widest)), len(tiles(rows, widest)) + 5):
+    for beyond in range(len(tiles(rows, crossover)), len(tiles(rows, crossover)) + 5):
         assert tile_start(beyond, rows, widest) >= rows
 
 
@@ -32,7 +33,7 @@ class Unpacked:
         self.planes = np.zeros((2, rows, columns // block, block), np.int8)
         self.side = np.zeros((rows, columns // block, side_rows), np.uint32)
         buffers, side = activations.buffers, activations.buffers[f"side{suffix}"].view(np.uint32)
-        for start, width in tiles(rows, int(activations.record["widest"][0])):
+        for start, width in tiles(rows, int(activations.record["crossover"][0])):
             end = start + width
             for plane, name in enumerate(("quads", "fine")):
                 quads = buffers[name + suffix][start * columns : end * columns]
@@ -70,9 +71,9 @@ def check_planes(unpacked: Unpacked, expected: reference.Quantized) -> None:
     assert np.abs(unpacked.planes[0].astype(int)).max() <= 127 and np.abs(unpacked.planes[1].astype(int)).max() <= 64
 
 
-def check_packed(x: NDArray[np.float32], widest: int = 8) -> reference.Quantized:
+def check_packed(x: NDArray[np.float32], crossover: int = NEVER) -> reference.Quantized:
     rows, columns = x.shape
-    activations = packed(x, BLOCK32 | FLOATS, widest)
+    activations = packed(x, BLOCK32 | FLOATS, crossover)
     assert same_bits(unpacked_floats(activations, rows, columns), x)
     unpacked, expected = Unpacked(activations, rows, columns, 32), reference.quantize_activations(x)
     check_planes(unpacked, expected)
@@ -85,8 +86,8 @@ def check_packed(x: NDArray[np.float32], widest: int = 8) -> reference.Quantized
     return expected
 
 
-def check_packed256(x: NDArray[np.float32], widest: int = 8) -> reference.Quantized:
-    unpacked = Unpacked(packed(x, BLOCK256, widest), x.shape[0], x.shape[1], 256)
+def check_packed256(x: NDArray[np.float32], crossover: int = NEVER) -> reference.Quantized:
+    unpacked = Unpacked(packed(x, BLOCK256, crossover), x.shape[0], x.shape[1], 256)
     expected = reference.quantize_activations(x, 256)
     check_planes(unpacked, expected)
     planes = expected.planes()
@@ -101,11 +102,11 @@ def check_packed256(x: NDArray[np.float32], widest: int = 8) -> reference.Quanti
     return expected
 
 
-@pytest.mark.parametrize("widest", WIDEST)
+@pytest.mark.parametrize("crossover", CROSSOVERS)
 @pytest.mark.parametrize("rows", ROW_COUNTS)
-def test_packed_rows_hold_the_bits_of_the_slow_twin(rows: int, widest: int) -> None:
-    check_packed(np.random.default_rng(rows).standard_normal((rows, 192)).astype(np.float32), widest)
-    check_packed256(np.random.default_rng(rows).standard_normal((rows, 512)).astype(np.float32), widest)
+def test_packed_rows_hold_the_bits_of_the_slow_twin(rows: int, crossover: int) -> None:
+    check_packed(np.random.default_rng(rows).standard_normal((rows, 192)).astype(np.float32), crossover)
+    check_packed256(np.random.default_rng(rows).standard_normal((rows, 512)).astype(np.float32), crossover)
 
 
 def test_rows_longer_than_a_task_are_packed_whole() -> None:

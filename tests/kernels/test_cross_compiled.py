@@ -1,5 +1,6 @@
 """Tiers that this processor may not have: what they compile to, and what they compute by emulated instructions."""
 
+import functools
 import platform
 import re
 from pathlib import Path
@@ -8,12 +9,28 @@ import numpy as np
 import pytest
 
 from kernels import reference
+from kernels.activations import BLOCK32
 from kernels.cpu import TIER_NUMBERS
 from kernels.gemv import tile_functions
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.cross_compiler import PROCESSORS, compile_into, tile_name
 from tests.kernels.emulation import TILES, EmulatedTile, vpdpbusd_once
-from tests.kernels.ops import QUANTIZED, hard_matrix, hard_rows, matmul_by, random_matrix, same_bits, wide
+from tests.kernels.moe_ops import Layer as MixtureLayer
+from tests.kernels.moe_ops import route
+from tests.kernels.ops import (
+    CROSSOVERS,
+    QUANTIZED,
+    Float32,
+    crossover_of,
+    hard_matrix,
+    hard_rows,
+    matmul_by,
+    random_matrix,
+    same_bits,
+    wide,
+)
+from tests.kernels.test_gated_matmul import Layer as GatedLayer
+from tests.kernels.test_gated_matmul import same
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="this processor is no x86-64")
 
@@ -48,27 +65,86 @@ def test_tiles_use_the_instructions_of_their_tier(compiled: tuple[str, Path]) ->
         assert tier == "amx" or "vpmaddubsw" not in assembly, name
 
 
+@functools.cache
+def emulated_tile(folder: Path, name: str) -> EmulatedTile:
+    return EmulatedTile(folder, name)
+
+
+def emulated_functions(folder: Path, tier: str, name: str) -> dict[str, int]:
+    """Tile functions of a type; widths that are not compiled for the tier run on the generic one."""
+    tiles = {width: emulated_tile(folder, tile_name(name, width)) for width in LANES[tier][name]}
+    functions = tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS["generic"])
+    return functions | {f"tile{width}": tile.address for width, tile in tiles.items()}
+
+
 def test_with_instructions_emulated_every_tile_gives_the_bits_of_the_slow_twin(compiled: tuple[str, Path]) -> None:
     tier, folder = compiled
     for name in [name for name, widths in LANES[tier].items() if widths]:
-        tiles = {width: EmulatedTile(folder, tile_name(name, width)) for width in LANES[tier][name]}
-        # Widths that are not compiled here run on the generic tier.
-        functions = tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS["generic"])
-        functions |= {f"tile{width}": tile.address for width, tile in tiles.items()}
+        functions = emulated_functions(folder, tier, name)
         columns = wide(name, 3)
-        plain = np.random.default_rng(2).standard_normal((39, columns)).astype(np.float32)
+        plain = rows_of(39, columns)
         hard = np.concatenate([hard_rows(columns), hard_rows(columns)[::-1], plain[:9]])
         for raw, x in ((random_matrix(name, 37, columns), plain), (hard_matrix(name), hard)):
             expected = reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)
-            result = matmul_by(functions, name, raw, x, widest=16 if tier == "amx" else 8)
+            result = matmul_by(functions, name, raw, x, crossover=crossover_of(tier))
             assert same_bits(result, expected), (name, np.argwhere(result != expected)[:4])
 
 
-def test_tiles_are_given_back(compiled: tuple[str, Path]) -> None:
+@pytest.fixture(scope="module")
+def matrix_tiles(compiled: tuple[str, Path]) -> Path:
     tier, folder = compiled
     if tier != "amx":
-        pytest.skip("only matrix tiles are taken and given back")
-    assembly = (folder / f"{tile_name('Q4_K', 16)}.s").read_text()
+        pytest.skip("this tier has no matrix tiles")
+    return folder
+
+
+def test_the_crossover_to_matrix_tiles_changes_no_bit(matrix_tiles: Path) -> None:
+    for name in QUANTIZED:
+        functions, columns = emulated_functions(matrix_tiles, "amx", name), wide(name, 2)
+        raw, x = random_matrix(name, 37, columns), rows_of(101, columns)
+        expected = reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)
+        for crossover, row_counts in CROSSOVERS.items():
+            for rows in row_counts:
+                before = TILES.configurations
+                result = matmul_by(functions, name, raw, x[:rows], crossover=crossover)
+                assert same_bits(result, expected[:rows]), (name, crossover, rows)
+                assert (TILES.configurations > before) == (rows >= crossover)
+
+
+@pytest.mark.parametrize("crossover", CROSSOVERS)
+@pytest.mark.parametrize("types", [("Q4_0", "Q8_0"), ("Q4_K", "Q6_K")])
+def test_the_crossover_of_gate_and_up_is_that_of_all_rows(
+    types: tuple[str, str], crossover: int, matrix_tiles: Path
+) -> None:
+    layer, tiles = GatedLayer(*types, 64), {name: emulated_functions(matrix_tiles, "amx", name) for name in types}
+    for rows in (*CROSSOVERS[crossover], 70):
+        x, before = layer.rows(rows), TILES.configurations
+        result = layer.run(x, BLOCK32, "generic", rows_at_once=32, crossover=crossover, tiles=tiles)
+        assert same(result, layer.plain(x, BLOCK32, "generic", crossover=crossover)), rows
+        assert (TILES.configurations > before) == (rows >= crossover)
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_K"])
+def test_the_crossover_in_a_mixture_is_that_of_each_experts_rows(name: str, matrix_tiles: Path) -> None:
+    layer = MixtureLayer(name, experts=3, active=2, dim=wide(name, 2), ff=wide(name, 1))
+    x, logits = rows_of(110, layer.dim), rows_of(110, 3)
+    logits[:, 0] += 3  # one expert has most rows, the others have fewer than the crossovers in between
+    tiles = emulated_functions(matrix_tiles, "amx", name)
+    expected = layer.run(x, logits, "generic")
+    segments = np.diff(route(logits, 2).segments[:4])
+    for crossover in CROSSOVERS:
+        before = TILES.configurations
+        assert same_bits(layer.run(x, logits, "generic", crossover=crossover, tiles=tiles), expected), crossover
+        groups = sum(len(raw[0]) // 16 for raw in (layer.gate, layer.up, layer.down))
+        assert TILES.configurations - before == groups * (segments >= crossover).sum()
+
+
+def rows_of(count: int, columns: int) -> Float32:
+    return np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
+
+
+def test_tiles_are_given_back(matrix_tiles: Path) -> None:
+    assembly = (matrix_tiles / f"{tile_name('Q4_K', 16)}.s").read_text()
     assert "ldtilecfg" in assembly and "tilerelease" in assembly
     assert not TILES.rows.any()
 

@@ -5,13 +5,25 @@ import pytest
 
 from kernels import gemv, reference
 from kernels.activation import GELU, SILU
-from kernels.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of, widest_tile
+from kernels.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of
 from kernels.cpu import TIER_NUMBERS
 from kernels.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
 from kernels.jit import address
 from kernels.program import Program
-from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, pack
-from tests.kernels.ops import TIERS, Bytes, Float32, a_team, matmul, packed, random_matrix, wide
+from kernels.quant.weight_types import WEIGHT_TYPES, pack
+from tests.kernels.ops import (
+    CROSSOVERS,
+    TIERS,
+    Bytes,
+    Float32,
+    a_team,
+    crossover_of,
+    float_tiles,
+    matmul,
+    packed,
+    random_matrix,
+    wide,
+)
 from tests.kernels.test_exp import exp
 
 GRANULES = {FLOATS: 1, BLOCK32: 2, BLOCK256: 16}
@@ -30,7 +42,9 @@ class Layer:
     def rows(self, count: int, seed: int = 1) -> Float32:
         return np.random.default_rng(seed).standard_normal((count, self.columns)).astype(np.float32)
 
-    def plain(self, x: Float32, form: int, tier: str, activation: int = SILU, widest: int | None = None) -> Activations:
+    def plain(
+        self, x: Float32, form: int, tier: str, activation: int = SILU, crossover: int | None = None
+    ) -> Activations:
         """By the plain ops."""
         gate, up = (matmul(name, raw, x, tier) for name, raw in zip(self.names, self.raw, strict=True))
         exponent = -gate
@@ -39,7 +53,7 @@ class Layer:
             cubic = np.full_like(gate, np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715))
             exponent = gate * reference.fma(gate * gate, cubic, np.full_like(gate, factor))
         activated = gate / (1 + exp(exponent.ravel()).reshape(gate.shape)) * up
-        return packed(activated, form, widest or widest_tile(TIER_NUMBERS[tier]))
+        return packed(activated, form, crossover_of(tier) if crossover is None else crossover)
 
     def run(
         self,
@@ -52,13 +66,16 @@ class Layer:
         rows_at_once: int = 64,
         units: tuple[int, int] | None = None,
         times: int = 1,
-        widest: int | None = None,
+        crossover: int | None = None,
+        tiles: dict[str, dict[str, int]] | None = None,
     ) -> Activations:
-        """By the op under test, `times` times; units: groups of a unit and of a part."""
+        """By the op under test, `times` times; units: groups of a unit and of a part.
+
+        tiles: by type, the addresses of other tile functions than its own."""
         unit, part = units or (GRANULES[form], 1)
-        widest = widest or widest_tile(TIER_NUMBERS[tier])
+        crossover = crossover_of(tier) if crossover is None else crossover
         forms = {form_of(WEIGHT_TYPES[name]) for name in self.names}
-        inputs = packed(x, sum(forms), widest)
+        inputs = packed(x, sum(forms), crossover)
         fields = [
             {
                 "weights": weights.ctypes.data,
@@ -67,15 +84,14 @@ class Layer:
                 "columns": self.columns,
                 "output_stride": unit * 16,
                 "packed": inputs.address,
-                **gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier]),
-                **tiles_of_16(WEIGHT_TYPES[name], tier, widest),
+                **(tiles[name] if tiles else gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier])),
             }
             for name, weights in zip(self.names, self.packed, strict=True)
         ]
         pairs = thread_pairs(fields[0], fields[1], threads)
         count, groups = np.array([len(x)]), self.outputs // 16
         scratch = np.full(2 * rows_at_once * max(groups + unit, threads * unit) * 16, np.nan, np.float32)
-        counters, result = np.zeros(groups, np.int64), Activations.allocate(len(x), self.outputs, widest)
+        counters, result = np.zeros(groups, np.int64), Activations.allocate(len(x), self.outputs, crossover)
         program = Program()
         program.emit(
             GATED,
@@ -101,11 +117,6 @@ class Layer:
                 team.run(program)
         assert not counters.any()
         return result
-
-
-def tiles_of_16(kind: WeightType, tier: str, widest: int) -> dict[str, int]:
-    """The widest tile function; those of float weights need no int8 matrix tiles."""
-    return {"tile16": address(gemv.compile_tile(kind, 16, TIER_NUMBERS[tier]))} if widest == 16 else {}
 
 
 def same(a: Activations, b: Activations) -> bool:
@@ -142,12 +153,14 @@ def test_gelu_gives_the_bits_of_the_plain_ops(rows: int) -> None:
     assert not same(result, layer.run(x, BLOCK32, TIERS[0]))
 
 
-@pytest.mark.parametrize("rows", [15, 16, 40, 70])
-def test_tiles_of_16_rows_end_where_the_rows_at_once_end(rows: int) -> None:
+@pytest.mark.parametrize("crossover", CROSSOVERS)
+def test_tiles_of_16_rows_end_where_the_rows_at_once_end(crossover: int) -> None:
     layer = Layer("F16", "F32", 96)
-    x = layer.rows(rows)
-    result = layer.run(x, BLOCK32, TIERS[0], rows_at_once=32, threads=2, widest=16)
-    assert same(result, layer.plain(x, BLOCK32, TIERS[0], widest=16))
+    tiles = {name: float_tiles(name, TIERS[0]) for name in layer.names}
+    for rows in (*CROSSOVERS[crossover], 70):
+        x = layer.rows(rows)
+        result = layer.run(x, BLOCK32, TIERS[0], rows_at_once=32, threads=2, crossover=crossover, tiles=tiles)
+        assert same(result, layer.plain(x, BLOCK32, TIERS[0], crossover=crossover)), rows
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -5,7 +5,18 @@ import pytest
 
 from kernels import gemv, reference
 from kernels.quant.weight_types import WEIGHT_TYPES
-from tests.kernels.ops import TIERS, hard_matrix, hard_rows, matmul, random_matrix, same_bits, wide
+from tests.kernels.ops import (
+    CROSSOVERS,
+    TIERS,
+    float_tiles,
+    hard_matrix,
+    hard_rows,
+    matmul,
+    matmul_by,
+    random_matrix,
+    same_bits,
+    wide,
+)
 
 ROW_COUNTS = (1, 2, 3, 4, 5, 8, 15, 64)
 
@@ -77,6 +88,17 @@ def test_a_value_that_is_no_number_is_seen_in_its_row_and_in_no_other(wrong: flo
         result = matmul(name, raw, x, tier)
         assert not np.isfinite(result[1]).any()
         assert same_bits(result[[0, 2]], right[[0, 2]])
+
+
+@pytest.mark.parametrize("crossover", CROSSOVERS)
+@pytest.mark.parametrize("name", [name for name, kind in WEIGHT_TYPES.items() if kind.takes_floats])
+def test_the_crossover_to_tiles_of_16_changes_no_bit(name: str, crossover: int) -> None:
+    """Of floats; int8 matrix tiles are emulated in test_cross_compiled.py."""
+    raw, x = random_matrix(name, 37, 96), random_rows(101, 96)
+    expected = reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)
+    for rows in CROSSOVERS[crossover]:
+        result = matmul_by(float_tiles(name, TIERS[0]), name, raw, x[:rows], crossover=crossover)
+        assert same_bits(result, expected[:rows]), rows
 
 
 @pytest.mark.parametrize("tier", TIERS)

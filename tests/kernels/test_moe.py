@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from kernels import reference, reference_moe
+from kernels.activations import NEVER
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.moe_ops import Layer, route
-from tests.kernels.ops import TIERS, Float32, matmul, same_bits, wide
+from tests.kernels.ops import CROSSOVERS, TIERS, Float32, float_tiles, matmul, same_bits, wide
 from tests.kernels.test_exp import exp
 
 TYPES = ("Q4_0", "Q8_0", "Q4_K", "F16")
@@ -107,3 +108,14 @@ def test_a_router_value_that_is_not_a_number_shows_in_its_row_alone() -> None:
     assert np.isnan(y[[3, 7]]).all()
     others = [0, 1, 2, 4, 5, 6, 8, 9]
     assert same_bits(y[others], clean[others])
+
+
+@pytest.mark.parametrize("crossover", CROSSOVERS)
+def test_the_crossover_is_that_of_each_experts_own_rows(crossover: int) -> None:
+    layer = Layer("F16", experts=3, active=2, dim=96, ff=64)
+    x, logits = inputs(layer, 110)
+    logits[:, 0] += 3  # one expert has most rows, the others have fewer than the crossovers in between
+    tiles = float_tiles("F16", TIERS[0])
+    for threads in (1, 2):
+        result = layer.run(x, logits, TIERS[0], threads=threads, crossover=crossover, tiles=tiles)
+        assert same_bits(result, layer.run(x, logits, TIERS[0], crossover=NEVER))

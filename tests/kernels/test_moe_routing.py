@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernels import reference_moe
+from kernels.activations import NEVER
 from kernels.moe_routing import SIGMOID, SOFTMAX, Routing
 from kernels.program import Program
 from tests.kernels.moe_ops import emit_route, route
@@ -14,7 +15,7 @@ def random_logits(rows: int, experts: int, seed: int = 0) -> Float32:
     return np.random.default_rng(seed).normal(0, 2, (rows, experts)).astype(np.float32)
 
 
-def assert_sorted(routing: Routing, rows: int, widest: int = 8) -> None:
+def assert_sorted(routing: Routing, rows: int, crossover: int = NEVER) -> None:
     """Check what the later ops read against a stable sort of the chosen experts."""
     chosen = routing.chosen[:rows].reshape(-1)
     order = np.argsort(chosen, kind="stable")
@@ -28,6 +29,7 @@ def assert_sorted(routing: Routing, rows: int, widest: int = 8) -> None:
     tiles = []
     for expert in touched:
         start, left = segments[expert], counts[expert]
+        widest = 16 if left >= crossover else 8
         while left:
             tiles.append(start)
             width = next(width for width in (16, 8, 4, 2, 1) if width <= min(left, widest))
@@ -79,13 +81,13 @@ def test_a_row_is_routed_alike_alone_and_among_others(threads: int) -> None:
         assert same_bits(alone.weights[0], together.weights[place])
 
 
-@pytest.mark.parametrize("widest", [8, 16])
-def test_one_expert_may_take_all_rows(widest: int) -> None:
+@pytest.mark.parametrize("crossover", [16, 45, 46, NEVER])
+def test_one_expert_may_take_all_rows(crossover: int) -> None:
     logits = random_logits(45, 9)
     logits[:, 4] += 100
-    routing = route(logits, 2, widest=widest)
+    routing = route(logits, 2, crossover=crossover)
     assert routing.segments[5] - routing.segments[4] == 45
-    assert_sorted(routing, 45, widest)
+    assert_sorted(routing, 45, crossover)
 
 
 @pytest.mark.parametrize("scoring", [SOFTMAX, SIGMOID])
