@@ -41,8 +41,9 @@ class KernelOptions:
 
 
 def bench_kernels(options: KernelOptions) -> Iterator[Line]:
-    """Yield a line for each type, shape and number of rows; where there are matrix tiles, without (`tile` 8) and with them (16).
+    """Yield a line for each type, shape and number of rows; on a tier with matrix tiles two: without and with them.
 
+    `tile` is how many rows the widest tiles may take: 8, or 16 for matrix tiles, which take no fewer.
     GB/s count packed weights, GOP/s 2 * rows * outputs * columns; `of_read` and `of_peak` are shares of the read
     bandwidth and of the peak of the tier's dot product, or of f32 fma, in the same rounds.
     """

@@ -62,7 +62,7 @@ class TimedMatmul:
         crossover: int = NEVER,
         tiles: Mapping[str, int] | None = None,
     ) -> None:
-        """crossover: as Activations has it; tiles: other tile functions than those of the type, as the record's fields."""
+        """crossover: as Activations has it; tiles: other tile functions than those of the type, by field of the op."""
         self._team, self._copies = team, len(matrix.copies)
         values = np.random.default_rng(2).standard_normal((rows, matrix.columns)).astype(np.float32)
         self._rows = np.array([rows], np.int64)

@@ -90,17 +90,14 @@ def test_with_instructions_emulated_every_tile_gives_the_bits_of_the_slow_twin(c
             assert same_bits(result, expected), (name, np.argwhere(result != expected)[:4])
 
 
-@pytest.fixture(scope="module")
-def matrix_tiles(compiled: tuple[str, Path]) -> Path:
+ON_MATRIX_TILES = pytest.mark.parametrize("compiled", ["amx"], indirect=True)
+
+
+@ON_MATRIX_TILES
+def test_the_crossover_to_matrix_tiles_changes_no_bit(compiled: tuple[str, Path]) -> None:
     tier, folder = compiled
-    if tier != "amx":
-        pytest.skip("this tier has no matrix tiles")
-    return folder
-
-
-def test_the_crossover_to_matrix_tiles_changes_no_bit(matrix_tiles: Path) -> None:
     for name in QUANTIZED:
-        functions, columns = emulated_functions(matrix_tiles, "amx", name), wide(name, 2)
+        functions, columns = emulated_functions(folder, tier, name), wide(name, 2)
         raw, x = random_matrix(name, 37, columns), rows_of(101, columns)
         expected = reference.matmul_in_order(WEIGHT_TYPES[name], raw, x)
         for crossover, row_counts in CROSSOVERS.items():
@@ -111,12 +108,14 @@ def test_the_crossover_to_matrix_tiles_changes_no_bit(matrix_tiles: Path) -> Non
                 assert (TILES.configurations > before) == (rows >= crossover)
 
 
+@ON_MATRIX_TILES
 @pytest.mark.parametrize("crossover", CROSSOVERS)
 @pytest.mark.parametrize("types", [("Q4_0", "Q8_0"), ("Q4_K", "Q6_K")])
 def test_the_crossover_of_gate_and_up_is_that_of_all_rows(
-    types: tuple[str, str], crossover: int, matrix_tiles: Path
+    types: tuple[str, str], crossover: int, compiled: tuple[str, Path]
 ) -> None:
-    layer, tiles = GatedLayer(*types, 64), {name: emulated_functions(matrix_tiles, "amx", name) for name in types}
+    tier, folder = compiled
+    layer, tiles = GatedLayer(*types, 64), {name: emulated_functions(folder, tier, name) for name in types}
     for rows in (*CROSSOVERS[crossover], 70):
         x, before = layer.rows(rows), TILES.configurations
         result = layer.run(x, BLOCK32, "generic", rows_at_once=32, crossover=crossover, tiles=tiles)
@@ -124,12 +123,14 @@ def test_the_crossover_of_gate_and_up_is_that_of_all_rows(
         assert (TILES.configurations > before) == (rows >= crossover)
 
 
+@ON_MATRIX_TILES
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_K"])
-def test_the_crossover_in_a_mixture_is_that_of_each_experts_rows(name: str, matrix_tiles: Path) -> None:
+def test_the_crossover_in_a_mixture_is_that_of_each_experts_rows(name: str, compiled: tuple[str, Path]) -> None:
+    tier, folder = compiled
     layer = MixtureLayer(name, experts=3, active=2, dim=wide(name, 2), ff=wide(name, 1))
     x, logits = rows_of(110, layer.dim), rows_of(110, 3)
     logits[:, 0] += 3  # one expert has most rows, the others have fewer than the crossovers in between
-    tiles = emulated_functions(matrix_tiles, "amx", name)
+    tiles = emulated_functions(folder, tier, name)
     expected = layer.run(x, logits, "generic")
     segments = np.diff(route(logits, 2).segments[:4])
     for crossover in CROSSOVERS:
@@ -143,8 +144,10 @@ def rows_of(count: int, columns: int) -> Float32:
     return np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
 
 
-def test_tiles_are_given_back(matrix_tiles: Path) -> None:
-    assembly = (matrix_tiles / f"{tile_name('Q4_K', 16)}.s").read_text()
+@ON_MATRIX_TILES
+def test_tiles_are_given_back(compiled: tuple[str, Path]) -> None:
+    _, folder = compiled
+    assembly = (folder / f"{tile_name('Q4_K', 16)}.s").read_text()
     assert "ldtilecfg" in assembly and "tilerelease" in assembly
     assert not TILES.rows.any()
 
