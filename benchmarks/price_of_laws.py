@@ -1,26 +1,31 @@
-"""What the laws of determinism cost a matmul: our tile functions against a variant that is free of law 2.
+"""What the laws of determinism cost a matmul: a tile function that keeps law 2 against one that is free of it.
 
     python -m benchmarks.price_of_laws --types Q4_0,Q4_K,Q6_K,Q8_0 --rows 1,8
 
 Law 2 gives each output one accumulator over ascending blocks, so a block waits for the sum of the one before. The free
-variant has two, for even and for odd blocks, and adds them at the end: the same work, half the chain, other bits. Both
-run over the same weights and activations, turn about; the price is the ratio of their medians less one.
+variant has two, for even and for odd blocks, and adds them at the end: half the chain, other bits. The paired variant
+goes two blocks a turn too, but with one accumulator, and so has the bits of ours. `price` compares those two, which
+differ by the law alone; `shape` is what ours, one block a turn, takes beyond the paired one, which no law asks for.
+
+All run over the same weights and activations, turn about, beginning with another one each round. Ratios are taken round
+by round, less one; each comes as median and quartiles.
 """
 
 import argparse
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.families.loaded import choose_isa
 from engine.machine import last_level_cache
 from engine.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.activations import TILE_WIDTHS
 from kernels.cpu import TIER_NUMBERS, usable_cores
-from kernels.jit import address, kernel
+from kernels.jit import address, kernel, njit_inline
 from kernels.program import TILE_SIGNATURE, record_at
 from kernels.quant.accumulate import accumulate_block
 from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
@@ -31,14 +36,14 @@ from kernels.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumu
 Line = dict[str, object]
 
 
-def free_tile(kind: BlockType, lanes: int, tier: int) -> Any:
-    """Compile the free variant of kernels.tiles.block_tile."""
+def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Any:
+    """Compile kernels.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
     offsets = plane_offsets(kind)
-    return _free_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *offsets, lanes, tier)
+    return _paired_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *offsets, lanes, tier, int(free))
 
 
 @functools.cache
-def _free_tile(
+def _paired_tile(
     kind: int,
     values: int,
     packed_bytes: int,
@@ -48,7 +53,21 @@ def _free_tile(
     side_at: int,
     lanes: int,
     tier: int,
+    free: int,
 ) -> Any:
+    @njit_inline
+    def add(sums: Any, weights: Any, quads: Any, fine: Any, side: Any, block: Any) -> Any:
+        return accumulate_block(
+            sums,
+            weights + np.uintp(block * packed_bytes),
+            quads + np.uintp(block * values * lanes),
+            fine + np.uintp(block * values * lanes),
+            side + np.uintp(block * side_bytes * lanes),
+            kind,
+            lanes,
+            tier,
+        )
+
     def tile(op: Any, first: Any, last: Any, row: Any) -> None:
         matmul = record_at(op, MATMUL)
         packed = np.uintp(matmul.packed)
@@ -61,60 +80,72 @@ def _free_tile(
             weights = np.uintp(matmul.weights) + np.uintp(group * blocks * packed_bytes)
             even, odd = zero_accumulators(lanes, tier), zero_accumulators(lanes, tier)
             for pair in range(blocks // 2):
-                block = pair * 2
-                even = accumulate_block(
-                    even,
-                    weights + np.uintp(block * packed_bytes),
-                    quads + np.uintp(block * values * lanes),
-                    fine + np.uintp(block * values * lanes),
-                    side + np.uintp(block * side_bytes * lanes),
-                    kind,
-                    lanes,
-                    tier,
-                )
-                block += 1
-                odd = accumulate_block(
-                    odd,
-                    weights + np.uintp(block * packed_bytes),
-                    quads + np.uintp(block * values * lanes),
-                    fine + np.uintp(block * values * lanes),
-                    side + np.uintp(block * side_bytes * lanes),
-                    kind,
-                    lanes,
-                    tier,
-                )
+                even = add(even, weights, quads, fine, side, pair * 2)
+                if free == 1:
+                    odd = add(odd, weights, quads, fine, side, pair * 2 + 1)
+                else:
+                    even = add(even, weights, quads, fine, side, pair * 2 + 1)
             place = output + np.uintp(group * 64)
             store_accumulators(even, place, stride, np.int64(0), lanes, tier)
-            store_accumulators(odd, place, stride, np.int64(1), lanes, tier)
+            if free == 1:
+                store_accumulators(odd, place, stride, np.int64(1), lanes, tier)
 
     return kernel(tile, TILE_SIGNATURE)
 
 
-def free_tiles(kind: BlockType, tier: int) -> dict[str, int]:
-    """The free variant of all widths, as fields of the op record."""
-    return {"tile16": 0, **{f"tile{lanes}": address(free_tile(kind, lanes, tier)) for lanes in TILE_WIDTHS}}
+def paired_tiles(kind: BlockType, tier: int, *, free: bool) -> dict[str, int]:
+    """A variant of all widths, as fields of the op record."""
+    compiled = {f"tile{lanes}": address(paired_tile(kind, lanes, tier, free=free)) for lanes in TILE_WIDTHS}
+    return {"tile16": 0, **compiled}
 
 
-def measure(names: Sequence[str], rows: Sequence[int], *, outputs: int, columns: int, repeats: int) -> Iterator[Line]:
-    """Yield a line for each type and number of rows; `columns` hold an even number of blocks."""
+def measure(
+    names: Sequence[str], rows: Sequence[int], *, outputs: int, columns: int, repeats: int, megabytes: int | None
+) -> Iterator[Line]:
+    """Yield a line for each type and number of rows; `columns` hold an even number of blocks.
+
+    megabytes: of weights that a turn goes through; None: so many that they come from memory.
+    """
     isa = choose_isa(None)
     tier, team = TIER_NUMBERS[isa], Team(usable_cores())
+    weight_bytes = megabytes << 20 if megabytes else max(256 << 20, 4 * last_level_cache())
     try:
         for name in names:
             kind = WEIGHT_TYPES[name]
             if not isinstance(kind, BlockType):
                 raise SystemExit(f"{name} is no quantized type; --types takes those.")
-            matrix = TimedMatrix(kind, outputs, columns, max(256 << 20, 4 * last_level_cache()))
+            matrix = TimedMatrix(kind, outputs, columns, weight_bytes)
+            variants = (None, paired_tiles(kind, tier, free=False), paired_tiles(kind, tier, free=True))
             for count in rows:
-                works = [
-                    TimedMatmul(team, tier, matrix, count, tiles=choice) for choice in (None, free_tiles(kind, tier))
-                ]
-                rounds = [[work.run() for work in works] for _ in range(repeats + 1)]
-                ours, free = np.median(rounds[1:], axis=0).tolist()
-                figures = {"ours_us": ours * 1e6, "free_us": free * 1e6, "price": ours / free - 1}
-                yield {"type": name, "rows": count, "isa": isa, **figures}
+                works = [TimedMatmul(team, tier, matrix, count, tiles=tiles) for tiles in variants]
+                times = in_turn([work.run for work in works], repeats)
+                yield {"type": name, "rows": count, "isa": isa, **compare(times)}
     finally:
         team.stop()
+
+
+def in_turn(runs: Sequence[Callable[[], float]], repeats: int) -> NDArray[np.float64]:
+    """Run all in rounds, beginning with another one each round; returns seconds [repeats, runs]."""
+    times = np.zeros((repeats, len(runs)))
+    for run in runs:
+        run()  # warms up
+    for turn in range(repeats):
+        for step in range(len(runs)):
+            which = (turn + step) % len(runs)
+            times[turn, which] = runs[which]()
+    return times
+
+
+def compare(times: NDArray[np.float64]) -> Line:
+    """Turn seconds [repeats, (ours, paired, free)] into medians and quartiles."""
+    ours, paired, free = times.T
+    line: Line = {}
+    for name, column in (("ours_us", ours), ("paired_us", paired), ("free_us", free)):
+        line[name] = float(np.median(column)) * 1e6
+    for name, ratios in (("price", paired / free - 1), ("shape", ours / paired - 1)):
+        low, median, high = np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()
+        line[name], line[f"{name}_quartiles"] = median, (low, high)
+    return line
 
 
 def main() -> None:
@@ -124,11 +155,12 @@ def main() -> None:
     parser.add_argument("--rows", default="1,8", help="rows of activations; those beyond 8 go in tiles of 8 and less")
     parser.add_argument("--outputs", type=int, default=8192)
     parser.add_argument("--columns", type=int, default=2048)
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--megabytes", type=int, help="of weights a turn; a few stay in the cache [from memory]")
     given = parser.parse_args()
     rows = [int(count) for count in given.rows.split(",")]
     sizes = {"outputs": given.outputs, "columns": given.columns, "repeats": given.repeats}
-    for line in measure(given.types.split(","), rows, **sizes):
+    for line in measure(given.types.split(","), rows, **sizes, megabytes=given.megabytes):
         print(json.dumps(line), flush=True)
 
 
