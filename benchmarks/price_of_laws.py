@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ from engine.machine import last_level_cache
 from engine.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.activations import TILE_WIDTHS
 from kernels.cpu import TIER_NUMBERS, usable_cores
-from kernels.jit import address, kernel, njit_inline
+from kernels.jit import address, kernel
 from kernels.program import TILE_SIGNATURE, record_at
 from kernels.quant.accumulate import accumulate_block
 from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
@@ -34,6 +35,7 @@ from kernels.team import Team
 from kernels.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumulators
 
 Line = dict[str, object]
+_in_place: Callable[..., Any] = numba.njit(inline="always")  # a call would pass sums through memory
 
 
 def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Any:
@@ -55,7 +57,7 @@ def _paired_tile(
     tier: int,
     free: int,
 ) -> Any:
-    @njit_inline
+    @_in_place
     def add(sums: Any, weights: Any, quads: Any, fine: Any, side: Any, block: Any) -> Any:
         return accumulate_block(
             sums,
