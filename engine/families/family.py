@@ -69,6 +69,10 @@ class Built(NamedTuple):
 C = TypeVar("C", bound=FamilyConfig)
 
 
+def _as_it_is(file: WeightsFile) -> WeightsFile:
+    return file
+
+
 def _no_tasks(config: FamilyConfig, activations: str, tier: int) -> Sequence[Task]:
     return ()
 
@@ -81,3 +85,5 @@ class Family(Generic[C]):
     build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
     # What compiles the kernels that this family needs beyond those of compile.py.
     kernel_tasks: Callable[[C, str, int], Sequence[Task]] = _no_tasks
+    # The file with the tensors that `build` asks for; raises ModelFileError.
+    view: Callable[[WeightsFile], WeightsFile] = _as_it_is

@@ -61,6 +61,7 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     family = family_of(file)
     isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
     config = family.read_config(file)
+    file = family.view(file)
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
     capacity = Capacity(
