@@ -41,7 +41,7 @@ def read_qwen35_config(file: WeightsFile) -> Qwen35Config:
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     mixture = read_mixture(metadata, name) if metadata.integer(f"{name}.expert_count", 0) else None
     if mixture is not None:
-        shared["ffn"] = mixture.shared_width
+        shared["ffn"] = metadata.integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
     blocks, drafts = base.layers, metadata.integer(f"{name}.nextn_predict_layers", 0)
     if drafts > 1:
         raise UnsupportedModelError(f"{file.path} has {drafts} draft layers; this version runs one.")
