@@ -45,7 +45,9 @@ class Speculation:
         """`draft`: the model's own draft block. OctavoError if it is to be used and there is none."""
         mode = config.speculation
         if mode == "mtp" and draft is None:
-            raise OctavoError("This model has no draft block for --speculation mtp; use auto or ngram.")
+            raise OctavoError(
+                "This model has no draft block for --speculation mtp; give its file with --mtp, or use auto or ngram."
+            )
         self.is_off = mode == "off"
         self._looks_up = mode in ("auto", "ngram")
         self._model = ModelDrafter(draft, block_tokens) if draft is not None and mode in DRAFTING else None

@@ -13,7 +13,7 @@ from engine.runner_protocol import SequenceRows
 from engine.weights.convert import convert
 from engine.weights.open_weights import open_weights
 from engine.weights.safetensors_folder import SafetensorsFolder
-from tests.engine.runners import GOLDEN, loaded, same_bits
+from tests.engine.runners import GOLDEN, feed, loaded, same_bits
 from tests.engine.weights.safetensors_bytes import write_folder
 from tests.reference_hybrid import ReferenceHybrid
 from tests.tiny_hybrids import KEY_HEADS, STATE, VALUE_HEADS, hybrid_config, hybrid_tensors, write_tiny_hybrid
@@ -55,6 +55,13 @@ def test_a_folder_gives_the_logits_and_drafts_of_the_formulas(folder: Path) -> N
         logits, drafts = trunk_and_draft(runner)
     check(logits, reference.logits(TOKENS))
     check(drafts, reference.draft(TOKENS))
+
+
+def test_chunks_and_threads_change_no_bit(folder: Path) -> None:
+    with loaded(folder) as runner:
+        whole = feed(runner, TOKENS, TABLES[0], 512)
+    with loaded(folder, threads=2) as runner:
+        assert same_bits(feed(runner, TOKENS, TABLES[0], 7), whole) and same_bits(feed(runner, TOKENS, TABLES[0], 1), whole)
 
 
 def test_the_file_made_of_a_folder_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
