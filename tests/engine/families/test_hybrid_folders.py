@@ -61,7 +61,9 @@ def test_chunks_and_threads_change_no_bit(folder: Path) -> None:
     with loaded(folder) as runner:
         whole = feed(runner, TOKENS, TABLES[0], 512)
     with loaded(folder, threads=2) as runner:
-        assert same_bits(feed(runner, TOKENS, TABLES[0], 7), whole) and same_bits(feed(runner, TOKENS, TABLES[0], 1), whole)
+        assert same_bits(feed(runner, TOKENS, TABLES[0], 7), whole) and same_bits(
+            feed(runner, TOKENS, TABLES[0], 1), whole
+        )
 
 
 def test_the_file_made_of_a_folder_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
