@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import WeightLoader
+from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 from kernels.kv_cache import KvType
 from kernels.program import Program
@@ -64,6 +65,7 @@ class Built(NamedTuple):
     state: RunState
     embed: Embed
     draft: Draft | None = None
+    step_bytes: WeightBytes | None = None  # that a step of `program` reads; None: all that was loaded
 
 
 C = TypeVar("C", bound=FamilyConfig)

@@ -48,7 +48,7 @@ class LoadedRunner:
 
     runner: Runner
     isa: str
-    weights: WeightBytes
+    weights: WeightBytes  # that a step reads: not a draft's
 
     @property
     def bytes_per_token(self) -> int:
@@ -96,7 +96,7 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     except OctavoError:
         runner.close()
         raise
-    return LoadedRunner(runner=runner, isa=isa, weights=weight_bytes)
+    return LoadedRunner(runner=runner, isa=isa, weights=built.step_bytes or weight_bytes)
 
 
 def choose_isa(asked: str | None) -> str:

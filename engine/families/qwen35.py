@@ -57,8 +57,9 @@ def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity
     deltas.finish()
     emit_head(emit, config, weights)
     embed = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
+    step_bytes = weights.bytes
     draft = _build_draft(config, weights, capacity, tier, state, angles) if config.draft_layers else None
-    return Built(emit.program.finish(), state, embed, draft)
+    return Built(emit.program.finish(), state, embed, draft, step_bytes)
 
 
 def _allocate(config: Qwen35Config, capacity: Capacity, tier: int) -> RunState:

@@ -111,8 +111,7 @@ def test_the_head_is_built_only_for_the_speculation_that_uses_it(parted: tuple[P
         "off": False,
     }
     assert len({model.fingerprint for model in models.values()}) == 1
-    weights = {kind: model.weights.dense + model.weights.experts for kind, model in models.items()}
-    assert weights["auto"] == weights["mtp"] > weights["ngram"] == weights["off"]
+    assert len({model.weights for model in models.values()}) == 1  # what a step reads, without drafts
     cached = {kind: model.service._config.cache_identity for kind, model in models.items()}
     assert cached["auto"] == cached["mtp"] != cached["ngram"] == cached["off"]
 
