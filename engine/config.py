@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPECULATIONS = ("auto", "ngram", "mtp", "off")
+DRAFTING = ("auto", "mtp")  # those that run the model's own draft head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

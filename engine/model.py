@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.config import EngineConfig
+from engine.config import DRAFTING, EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, load_runner
@@ -22,7 +22,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
-from engine.weights.open_weights import open_weights
+from engine.weights.draft_head import open_drafting, open_trunk, without_draft
 from engine.weights.quantize.quantized_file import quantized
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
@@ -40,6 +40,7 @@ class LoadOptions(RunnerOptions):
     max_waiting: int = 256
     itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
     speculation: str = "auto"  # how next tokens are guessed, as EngineConfig has it
+    mtp: Path | None = None  # the file of the draft head; None: the model's own, or one that lies beside it
     draft_max: int = 7  # guessed tokens of an answer in a step
     cache_dir: Path | None = None  # where the prefix cache survives a restart; None: nowhere
 
@@ -79,7 +80,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     """Find, load and warm up a model; blocking. `progress` gets the stage's name and the share that is done."""
     progress("Finding the model", 0.0)
     resolved = resolve_model(argument)
-    file = quantized(open_weights(resolved.path), options.quantize)
+    file = quantized(_open(resolved.path, options), options.quantize)
     family_of(file)  # refuses an architecture before anything else takes time
     with ThreadPoolExecutor(1, "octavo-text") as beside:
         text = beside.submit(_load_text, file)
@@ -90,8 +91,9 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    identity = fingerprint(file, f"{options.activations} {options.kv_type}")
-    service = EngineService(loaded.runner, tokenizer, engine_config(options, identity), pooling_of(file))
+    numerics = f"{options.activations} {options.kv_type}"
+    config = engine_config(options, fingerprint(file, numerics))
+    service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
         aliases=options.aliases,
@@ -105,7 +107,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        fingerprint=identity,
+        fingerprint=fingerprint(without_draft(file), numerics),  # a draft head changes no bit
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
@@ -113,6 +115,11 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         weights=loaded.weights,
         sampling=sampling_defaults(file),
     )
+
+
+def _open(path: Path, options: LoadOptions) -> WeightsFile:
+    """The model, and its draft head only where it is used."""
+    return open_drafting(path, options.mtp) if options.speculation in DRAFTING else open_trunk(path)
 
 
 def engine_config(options: LoadOptions, identity: str) -> EngineConfig:

@@ -19,7 +19,7 @@ class Runner:
     """One loaded model on one team of threads. Called from one thread only."""
 
     def __init__(self, built: Built, capacity: Capacity, vocab_size: int) -> None:
-        program, state, embed, draft = built
+        program, state, embed, draft, _ = built
         self._program, self._state = program, state
         # For the ledger, which times the look-up and the ops; `op_times` as Team.run fills it.
         self.embed, self.op_names = embed, program.names

@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     kv_memory: MemorySize | None = None  # for them; None: half of what is free, and no more than the lanes can use
     itl_target_ms: float | None = Field(None, gt=0, le=60_000, allow_inf_nan=False)  # between tokens; None: as measured
     speculation: Literal["auto", "ngram", "mtp", "off"] = "auto"  # how next tokens are guessed
+    mtp: Path | None = None  # file of the draft head; None: the model's own, or one that lies beside it
     draft_max: int = Field(7, ge=1, le=15)  # guessed tokens of an answer in a step
     cache_dir: Path | None = None  # where the prefix cache survives a restart; None: it does not
     alias: Strings = ()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import WeightLoader
+from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 from kernels.kv_cache import KvType
 from kernels.program import Program
@@ -64,9 +65,14 @@ class Built(NamedTuple):
     state: RunState
     embed: Embed
     draft: Draft | None = None
+    step_bytes: WeightBytes | None = None  # that a step of `program` reads; None: all that was loaded
 
 
 C = TypeVar("C", bound=FamilyConfig)
+
+
+def _as_it_is(file: WeightsFile) -> WeightsFile:
+    return file
 
 
 def _no_tasks(config: FamilyConfig, activations: str, tier: int) -> Sequence[Task]:
@@ -81,3 +87,5 @@ class Family(Generic[C]):
     build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
     # What compiles the kernels that this family needs beyond those of compile.py.
     kernel_tasks: Callable[[C, str, int], Sequence[Task]] = _no_tasks
+    # The file with the tensors that `build` asks for; raises ModelFileError.
+    view: Callable[[WeightsFile], WeightsFile] = _as_it_is

@@ -51,7 +51,7 @@ class LoadedRunner:
     runner: Runner
     isa: str
     crossover: int | None  # rows from which matmuls take matrix tiles; None: they never do
-    weights: WeightBytes
+    weights: WeightBytes  # that a step reads: not a draft's
 
     @property
     def bytes_per_token(self) -> int:
@@ -64,6 +64,7 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     family = family_of(file)
     isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
     config = family.read_config(file)
+    file = family.view(file)
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
     tier = TIER_NUMBERS[isa]
@@ -101,7 +102,10 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
         runner.close()
         raise
     return LoadedRunner(
-        runner=runner, isa=isa, crossover=None if crossover == NEVER else crossover, weights=weight_bytes
+        runner=runner,
+        isa=isa,
+        crossover=None if crossover == NEVER else crossover,
+        weights=built.step_bytes or weight_bytes,
     )
 
 

@@ -55,8 +55,7 @@ class MixtureEmitter(Emitter):
         y = sum over the chosen e of weight_e * down_e(silu(gate_e n) * up_e n)  [+ sigmoid(w n) * shared(n)]
         """
         mixture = self._mixture
-        gated = mixture.shared_width > 0 and self._weights.has(f"{name}.ffn_gate_inp_shexp.weight")
-        if gated:
+        if mixture.shared_width:
             self.matmul(f"{name}.ffn_gate_inp_shexp.weight", "shared_gate", 1, barrier=False)
         self.matmul(f"{name}.ffn_gate_inp.weight", "router", mixture.experts)
         self._emit_route()
@@ -65,7 +64,7 @@ class MixtureEmitter(Emitter):
             gate, up, down = (f"{name}.ffn_{part}_shexp.weight" for part in ("gate", "up", "down"))
             self.feed_forward(gate, up, down, mixture.shared_width, output="shared", barrier=False)
         self._emit_routed(name)
-        self._emit_combine(gated=gated)
+        self._emit_combine()
 
     def _emit_routed(self, name: str) -> None:
         """Compute what each place's expert gives."""
@@ -161,7 +160,7 @@ class MixtureEmitter(Emitter):
             **self._matmul_fields(first, target.strides[0] // target.itemsize),
         )
 
-    def _emit_combine(self, *, gated: bool) -> None:
+    def _emit_combine(self) -> None:
         is_shared, hidden = self._mixture.shared_width > 0, self._state.hidden
         self.program.emit(
             moe.COMBINE,
@@ -169,7 +168,7 @@ class MixtureEmitter(Emitter):
             "combine",
             source=self._experts.down.ctypes.data,
             shared=self._buffer("shared") if is_shared else 0,
-            shared_gate=self._buffer("shared_gate") if gated else 0,
+            shared_gate=self._buffer("shared_gate") if is_shared else 0,
             shared_gate_stride=ROWS,
             columns=hidden.shape[1],
             output=hidden.ctypes.data,

@@ -39,7 +39,8 @@ class ModelCard:
     experts: int  # a layer; 0: no mixture
     active_experts: int
     types: dict[str, int]  # bytes of tensors by type, the most first
-    weights: WeightBytes
+    weights: WeightBytes  # of the trunk
+    draft_bytes: int  # that a guess of the draft head reads, beside the head
     kv: tuple[KvCard, ...]
     state_bytes: int  # of a sequence, in recurrent layers
 
@@ -65,7 +66,8 @@ def read_model_card(file: WeightsFile, name: str, kv_type: KvType) -> ModelCard:
         experts=metadata.integer(f"{prefix}.expert_count", 0),
         active_experts=metadata.integer(f"{prefix}.expert_used_count", 0),
         types=dict(types.most_common()),
-        weights=_weights(file, metadata, layers - drafts),
+        weights=_weights(file, metadata, range(layers - drafts)),
+        draft_bytes=round(_weights(file, metadata, range(layers - drafts, layers)).of_step(1)),
         kv=tuple(
             KvCard(
                 layers=group.layers,
@@ -78,12 +80,15 @@ def read_model_card(file: WeightsFile, name: str, kv_type: KvType) -> ModelCard:
     )
 
 
-def _weights(file: WeightsFile, metadata: Metadata, layers: int) -> WeightBytes:
-    """Bytes in the file of what a step reads: not the draft head, nor an embedding that is only looked up."""
+def _weights(file: WeightsFile, metadata: Metadata, layers: range) -> WeightBytes:
+    """Bytes in the file of what a step through some layers reads, and from the first on what is no layer's.
+
+    Not an embedding that is only looked up.
+    """
     dense = experts = 0
     for tensor in file.tensors.values():
         block = _BLOCK.match(tensor.name)
-        if block is not None and int(block[1]) >= layers:
+        if (block is None and 0 not in layers) or (block is not None and int(block[1]) not in layers):
             continue
         if tensor.name == EMBEDDING and HEAD in file.tensors:
             continue

@@ -13,7 +13,7 @@
         x = W_eh [rmsnorm(e) | rmsnorm(h)];  one layer of attention as above;  h = rmsnorm(x);  logits = W_head h
 
 Source: the Qwen3.5 models as transformers runs them. Rotary pairs are (i, i + rotary_dim / 2); weights of norms in GGUF
-have their 1 already, and V head h of Gated DeltaNet shares K head h % key_heads.
+have their 1 already, and V head h of Gated DeltaNet shares K head h % key_heads. qwen3next differs in this alone.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity
         name = f"blk.{layer}"
         emit.norm(f"{name}.attn_norm.weight", config.epsilon)
         if recurrent:
-            deltas.emit(name, config.epsilon, is_tiled=True)
+            deltas.emit(name, config.epsilon, is_tiled=config.is_tiled)
         else:
             _emit_attention(emit, config, name, angles)
         _emit_feed_forward(emit, config, name)
@@ -57,8 +57,9 @@ def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity
     deltas.finish()
     emit_head(emit, config, weights)
     embed = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
+    step_bytes = weights.bytes
     draft = _build_draft(config, weights, capacity, tier, state, angles) if config.draft_layers else None
-    return Built(emit.program.finish(), state, embed, draft)
+    return Built(emit.program.finish(), state, embed, draft, step_bytes)
 
 
 def _allocate(config: Qwen35Config, capacity: Capacity) -> RunState:

@@ -1,4 +1,4 @@
-"""The shape of a qwen35 or qwen35moe model, read from metadata and checked before anything is built from it."""
+"""The shape of a qwen35, qwen35moe or qwen3next model, read from metadata and checked before it is built."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from engine.weights.weights_file import WeightsFile
 from kernels.recurrent import TAPS, DeltaShape
 
 _INTERVAL = 4  # every fourth layer is attention
+_GROUPED = "qwen3next"  # the architecture that has V heads by their K head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Qwen35Config(TransformerConfig):
     mixture: Mixture | None  # None: feed-forward layers are dense
     delta: DeltaShape
     recurrent: tuple[bool, ...]  # of each layer: whether it is Gated DeltaNet
+    is_tiled: bool  # how V heads share K heads: as LAYER has it
     draft_layers: int  # 1: the file has a block that predicts the token after the next
 
     @property
@@ -39,7 +41,7 @@ def read_qwen35_config(file: WeightsFile) -> Qwen35Config:
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     mixture = read_mixture(metadata, name) if metadata.integer(f"{name}.expert_count", 0) else None
     if mixture is not None:
-        shared["ffn"] = mixture.shared_width
+        shared["ffn"] = metadata.integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
     blocks, drafts = base.layers, metadata.integer(f"{name}.nextn_predict_layers", 0)
     if drafts > 1:
         raise UnsupportedModelError(f"{file.path} has {drafts} draft layers; this version runs one.")
@@ -49,14 +51,17 @@ def read_qwen35_config(file: WeightsFile) -> Qwen35Config:
     return Qwen35Config(
         **shared,
         mixture=mixture,
-        delta=_read_shape(metadata, name),
+        delta=read_delta_shape(file),
         recurrent=_recurrent(metadata, name, blocks - drafts),
+        is_tiled=name != _GROUPED,
         draft_layers=drafts,
     )
 
 
-def _read_shape(metadata: Metadata, name: str) -> DeltaShape:
-    path, dim = metadata.path, metadata.integer(f"{name}.ssm.state_size", minimum=1)
+def read_delta_shape(file: WeightsFile) -> DeltaShape:
+    """Read and check the heads of Gated DeltaNet."""
+    metadata, path, name = Metadata(file.metadata, file.path), file.path, file.architecture
+    dim = metadata.integer(f"{name}.ssm.state_size", minimum=1)
     inner = metadata.integer(f"{name}.ssm.inner_size", minimum=1)
     shape = DeltaShape(
         key_heads=metadata.integer(f"{name}.ssm.group_count", minimum=1),

@@ -11,6 +11,7 @@ from engine.families.mixture_emitter import mixture_tasks
 from engine.families.qwen2 import build_qwen2
 from engine.families.qwen3 import build_qwen3
 from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
+from engine.families.qwen3next import ungrouped
 from engine.families.qwen35 import build_qwen35, qwen35_tasks
 from engine.families.qwen35_config import read_qwen35_config
 from engine.families.transformer_config import read_dense_config
@@ -23,6 +24,7 @@ FAMILIES: dict[str, Family[Any]] = {
     "qwen3moe": Family(read_qwen3moe_config, build_qwen3moe, mixture_tasks),
     "qwen35": Family(read_qwen35_config, build_qwen35, qwen35_tasks),
     "qwen35moe": Family(read_qwen35_config, build_qwen35, qwen35_tasks),
+    "qwen3next": Family(read_qwen35_config, build_qwen35, qwen35_tasks, ungrouped),
     "gemma3": Family(read_gemma3_config, build_gemma3),
 }
 

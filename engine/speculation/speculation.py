@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.config import EngineConfig
+from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
 from engine.runner_protocol import DraftModel
 from engine.scheduling.pace import Pace
@@ -45,10 +45,12 @@ class Speculation:
         """`draft`: the model's own draft block. OctavoError if it is to be used and there is none."""
         mode = config.speculation
         if mode == "mtp" and draft is None:
-            raise OctavoError("This model has no draft block for --speculation mtp; use auto or ngram.")
+            raise OctavoError(
+                "This model has no draft block for --speculation mtp; give its file with --mtp, or use auto or ngram."
+            )
         self.is_off = mode == "off"
         self._looks_up = mode in ("auto", "ngram")
-        self._model = ModelDrafter(draft, block_tokens) if draft is not None and mode in ("auto", "mtp") else None
+        self._model = ModelDrafter(draft, block_tokens) if draft is not None and mode in DRAFTING else None
         self._most, self._knee = config.draft_max, config.knee_rows
         self._worth = Worth(pace)
         self._shared = Acceptance()

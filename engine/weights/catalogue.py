@@ -110,7 +110,8 @@ def cached_path(name: str) -> Path:
 def cached_models() -> dict[str, Path]:
     """Every model file in the cache by name: fetched ones, and any that the user put there."""
     files = sorted((cache_folder() / "models").glob("*.gguf"))
-    return {model_stem(path): path for path in files if not is_later_part(path)}
+    models = [path for path in files if not is_later_part(path) and not path.name.startswith(_COMPANIONS)]
+    return {model_stem(path): path for path in models}
 
 
 def _file_at(name: str) -> Path:

@@ -62,6 +62,9 @@ class GgufFile:
     def nbytes(self) -> int:
         return len(self._mapped)
 
+    def path_of(self, name: str) -> Path:
+        return self.path
+
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The tensor's bytes as they lie in the file: uint8 [rows, row_bytes], a read-only view of the mapping.
 

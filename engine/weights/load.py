@@ -188,7 +188,7 @@ class WeightLoader:
     def _check_columns(self, name: str, kind: WeightType, columns: int) -> None:
         if columns % kind.granule:
             raise UnsupportedModelError(
-                f"{self._file.path}: {name} has {columns} columns, which {kind.name} kernels cannot take;"
+                f"{self._file.path_of(name)}: {name} has {columns} columns, which {kind.name} kernels cannot take;"
                 f" use a model whose widths are multiples of {kind.granule}."
             )
 
@@ -196,7 +196,7 @@ class WeightLoader:
         kind = WEIGHT_TYPES.get(info.type)
         if kind is None:
             raise UnsupportedModelError(
-                f"{self._file.path}: {info.name} is of type {info.type}, which this version cannot run;"
+                f"{self._file.path_of(info.name)}: {info.name} is of type {info.type}, which this version cannot run;"
                 f" use a file in one of {', '.join(WEIGHT_TYPES)}."
             )
         return kind
@@ -204,7 +204,7 @@ class WeightLoader:
     def _checked(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         info = self._file.tensors.get(name)
         if info is None:
-            raise ModelFileError(f"{self._file.path} is incomplete: it has no tensor {name}.")
+            raise ModelFileError(f"{self._file.path_of(name)} is incomplete: it has no tensor {name}.")
         if info.shape != shape and (1, *info.shape) != shape:  # a vector will do for a matrix of one row
-            raise ModelFileError(f"{self._file.path} is broken: {name} has shape {info.shape}, not {shape}.")
+            raise ModelFileError(f"{self._file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
         return info

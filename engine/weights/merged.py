@@ -16,17 +16,17 @@ from engine.weights.weights_file import WeightsFile
 class MergedFiles:
     """A WeightsFile with the metadata of the first file and the tensors of all; closing it closes them."""
 
-    def __init__(self, files: Sequence[WeightsFile], *, first_wins: bool = False) -> None:
-        """Raise ModelFileError where two files hold a tensor of one name, unless the first is to win."""
+    def __init__(self, files: Sequence[WeightsFile]) -> None:
+        """Raise ModelFileError where two files hold a tensor of one name."""
         self._files = files
         self._owners: dict[str, WeightsFile] = {}
         for file in files:
             for name in file.tensors:
-                if name in self._owners and not first_wins:
+                if name in self._owners:
                     raise ModelFileError(
                         f"{self._owners[name].path} and {file.path} both hold the tensor {name!r}; fetch both again."
                     )
-                self._owners.setdefault(name, file)
+                self._owners[name] = file
         self.tensors: Mapping[str, TensorInfo] = {name: file.tensors[name] for name, file in self._owners.items()}
 
     @property
@@ -44,6 +44,9 @@ class MergedFiles:
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
         return self._files[0].metadata
+
+    def path_of(self, name: str) -> Path:
+        return self._owners.get(name, self._files[0]).path
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         return self._owners[name].raw(name)

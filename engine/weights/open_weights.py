@@ -4,7 +4,6 @@ from pathlib import Path
 
 from engine.errors import ModelFileError
 from engine.weights.gguf import GgufFile
-from engine.weights.merged import MergedFiles
 from engine.weights.safetensors_folder import SafetensorsFolder
 from engine.weights.split import open_split, parts_of
 from engine.weights.weights_file import WeightsFile
@@ -27,11 +26,3 @@ def open_weights(path: Path) -> WeightsFile:
         return file
     file.close()
     return open_split(path, count)
-
-
-def open_beside(file: WeightsFile, other: Path) -> WeightsFile:
-    """Show a second file's tensors (a separate draft head's, say) beside those of `file`, which win over them.
-
-    Raises what `open_weights` does. Closing the result closes both.
-    """
-    return MergedFiles((file, open_weights(other)), first_wins=True)

@@ -61,6 +61,9 @@ class SafetensorsFolder:
     def nbytes(self) -> int:
         return self._shards.nbytes
 
+    def path_of(self, name: str) -> Path:
+        return self.path
+
     def raw(self, name: str) -> NDArray[np.uint8]:
         shape = self.tensors[name].shape
         return self.rows(name, 0, math.prod(shape[:-1]))

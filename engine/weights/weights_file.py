@@ -33,6 +33,9 @@ class WeightsFile(Protocol):
     @property
     def tensors(self) -> Mapping[str, TensorInfo]: ...
 
+    def path_of(self, name: str) -> Path:
+        """The file, of those that make up the model, that holds a tensor, or that it is missing in."""
+
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The tensor's bytes: uint8 [rows, row_bytes]; a vector is one row, leading axes are flattened into rows.
 

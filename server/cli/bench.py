@@ -47,7 +47,7 @@ def engine(
     """Measure prefill and decode on random tokens; medians, with the read bandwidth of the same process."""
     from engine.bench_engine import BenchOptions, bench_engine
     from engine.weights.catalogue import resolve_model
-    from engine.weights.open_weights import open_weights
+    from engine.weights.draft_head import open_trunk
     from engine.weights.quantize.quantized_file import quantized
 
     options = BenchOptions(
@@ -61,7 +61,7 @@ def engine(
         kv_type=kv_type,
         ledger=ledger,
     )
-    with quantized(open_weights(resolve_model(model).path), quantize) as file:
+    with quantized(open_trunk(resolve_model(model).path), quantize) as file:
         lines = bench_engine(file, options)
         if as_json:
             _print_json(lines)

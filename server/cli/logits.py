@@ -38,11 +38,11 @@ def logits(
 
     from engine.score import score_tokens
     from engine.weights.catalogue import resolve_model
-    from engine.weights.open_weights import open_weights
+    from engine.weights.draft_head import open_trunk
     from engine.weights.quantize.quantized_file import quantized
 
     ids = parse_ids(tokens)
-    with quantized(open_weights(resolve_model(model).path), quantize) as file:
+    with quantized(open_trunk(resolve_model(model).path), quantize) as file:
         result = score_tokens(
             file, ids, chunk=chunk, isa=isa, threads=threads, activations=activations.value, kv_type=kv_type
         )

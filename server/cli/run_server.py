@@ -154,6 +154,7 @@ def engine_load(settings: Settings) -> Load:
             kv_memory=None if size is None else bytes_of(size, available_memory()),
             itl_target_ms=settings.itl_target_ms,
             speculation=settings.speculation,
+            mtp=settings.mtp,
             draft_max=settings.draft_max,
             cache_dir=settings.cache_dir,
             aliases=settings.alias,

@@ -31,6 +31,10 @@ def serve(
     speculation: Annotated[
         str | None, typer.Option(help="How next tokens are guessed: auto, ngram, mtp or off [auto].")
     ] = None,
+    mtp: Annotated[
+        str | None,
+        typer.Option(help="File of the model's draft head [its own, or an mtp-*.gguf beside it]."),
+    ] = None,
     draft_max: Annotated[int | None, typer.Option(help="Guessed tokens of an answer in a step, at most [7].")] = None,
     cache_dir: Annotated[
         str | None, typer.Option(help="Folder in which the prefix cache survives a restart [it does not].")

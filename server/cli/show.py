@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,11 @@ def show(
     model: Annotated[str | None, typer.Argument(help="Catalogue name, .gguf file or folder.")] = None,
     kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
     quantize: Annotated[str | None, typer.Option(help="As if matrices of floats were brought to this type.")] = None,
+    mtp: Annotated[
+        Path | None,
+        typer.Option(help="File of the model's draft head [its own, or an mtp-*.gguf beside it]."),
+    ] = None,
+    draft: Annotated[bool, typer.Option(help="Count what the draft head takes.")] = True,
     threads: Annotated[int | None, typer.Option(help="Threads that read [the cores we may use].")] = None,
     measure: Annotated[bool, typer.Option(help="Measure the memory's bandwidth.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
@@ -32,11 +38,12 @@ def show(
     from engine.families.model_card import read_model_card
     from engine.machine import measure_bandwidth
     from engine.weights.catalogue import resolve_model
-    from engine.weights.open_weights import open_weights
+    from engine.weights.draft_head import open_drafting, open_trunk
     from engine.weights.quantize.quantized_file import quantized
 
     resolved = resolve_model(model)
-    with quantized(open_weights(resolved.path), quantize) as file:
+    opened = open_drafting(resolved.path, mtp) if draft else open_trunk(resolved.path)
+    with quantized(opened, quantize) as file:
         card = read_model_card(file, resolved.id, choose_kv_type(kv_type))
     bandwidth = measure_bandwidth(choose_threads(threads)) if measure else None
     if as_json:
@@ -72,6 +79,7 @@ def _facts(card: "ModelCard") -> Table:
         "model": f"{card.name}, {_parameters(card.parameters)}, {decimal(card.file_bytes)}",
         "family": card.family,
         "layers": f"{card.layers}{drafts}",
+        "draft head": f"{decimal(card.draft_bytes)} a guess, beside the head" if card.draft_layers else "",
         "experts": f"{card.active_experts} of {card.experts} a layer" if card.experts else "",
         "vocabulary": f"{card.vocabulary}",
         "context": f"{card.context_length} tokens",

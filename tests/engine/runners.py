@@ -1,6 +1,6 @@
 """Loads runners for tests, and feeds them sequences in different ways."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from engine.families.loaded import RunnerOptions, load_runner
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.weights.open_weights import open_weights
+from engine.weights.weights_file import WeightsFile
 
 Float32 = NDArray[np.float32]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -26,8 +27,9 @@ def loaded(
     kv_type: str = "f16",
     rows: int = 512,
     lanes: int = 8,
+    opened: Callable[[Path], WeightsFile] = open_weights,
 ) -> Iterator[Runner]:
-    """A runner that can give the logits of every row of a step of up to `rows` rows."""
+    """A runner that can give the logits of every row of a step of up to `rows` rows, of the file as it is `opened`."""
     options = RunnerOptions(
         lanes=lanes,
         threads=threads,
@@ -37,7 +39,7 @@ def loaded(
         max_rows=rows,
         max_logit_rows=rows,
     )
-    with open_weights(path) as file:
+    with opened(path) as file:
         runner = load_runner(file, options, lambda stage, done: None).runner
         try:
             yield runner

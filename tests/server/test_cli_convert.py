@@ -9,7 +9,9 @@ import pytest
 from engine.weights.gguf import GgufFile
 from server.cli.main import main
 from tests.engine.runners import GOLDEN
+from tests.gguf_parts import part_draft
 from tests.tiny_models import write_tiny_llama
+from tests.tiny_qwen35 import write_tiny_qwen35
 
 
 def test_a_folder_is_converted_and_quantized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +62,22 @@ def test_bytes_a_step_are_those_of_the_matrices_and_the_experts_it_touches(
         assert line["bytes_per_step"] == pytest.approx(dense + with_experts * touched, abs=1)
         assert line["bytes_per_token"] == pytest.approx(line["bytes_per_step"] / batch, abs=1)
     assert (card["experts"], card["active_experts"], card["layers"]) == (8, 2, 3)
+
+
+def test_a_draft_head_is_counted_where_it_is_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    whole = write_tiny_qwen35(tmp_path / "whole.gguf")
+    trunk, draft = part_draft(whole, tmp_path, 4)
+    draft = draft.rename(tmp_path / "head.gguf")
+    single, alone, joined = shown(capsys, whole), shown(capsys, trunk), shown(capsys, trunk, "--mtp", str(draft))
+    sizes = ("name", "file_bytes")  # of two files, not of one
+    assert {**joined, **{key: single[key] for key in sizes}} == single
+    assert {**shown(capsys, whole, "--no-draft"), **{key: alone[key] for key in sizes}} == alone
+    assert (single["draft_layers"], alone["draft_layers"], alone["draft_bytes"]) == (1, 0, 0)
+    attention, experts, router, shared = (256 + 2 * 64 + 128) * 64 + 2 * 32, 3 * 32 * 64, 6 * 64, 3 * 32 * 64 + 64
+    joining, norms = 2 * 64 * 64, 5 * 64
+    assert single["draft_bytes"] == 4 * (attention + 2 * experts + router + shared + joining + norms)
+    kv = [card["kv"] for card in (single, alone)]
+    assert [group[0]["layers"] for group in kv if isinstance(group, list)] == [3, 2]
 
 
 def test_quantizing_is_shown_before_it_is_done(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,5 +35,7 @@ def test_memory_pace_and_cache_reach_the_engine(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_speculation_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = model.engine_config(loaded_with(monkeypatch, speculation="ngram", draft_max=4), "fp")
+    options = loaded_with(monkeypatch, speculation="ngram", draft_max=4, mtp="heads/mtp-x.gguf")
+    assert options.mtp == Path("heads/mtp-x.gguf") and loaded_with(monkeypatch).mtp is None
+    config = model.engine_config(options, "fp")
     assert (config.speculation, config.draft_max) == ("ngram", 4)

@@ -9,7 +9,8 @@ from engine.weights.mapping.names import Stored
 from engine.weights.mapping.qwen2 import map_qwen2
 from engine.weights.mapping.qwen3 import map_qwen3
 from engine.weights.mapping.qwen3moe import map_qwen3moe
-from engine.weights.mapping.qwen35moe import map_qwen35moe
+from engine.weights.mapping.qwen3next import map_qwen3next
+from engine.weights.mapping.qwen35 import map_qwen35, map_qwen35moe
 from engine.weights.mapping.recipe import Mapped
 from engine.weights.metadata import Metadata
 
@@ -20,8 +21,11 @@ MAPPINGS: dict[str, Callable[[Metadata, Stored], Mapped]] = {
     "qwen3_moe": map_qwen3moe,
     "gemma3_text": map_gemma3,
     "gemma3": map_gemma3,
+    "qwen3_5_text": map_qwen35,
+    "qwen3_5": map_qwen35,
     "qwen3_5_moe_text": map_qwen35moe,
     "qwen3_5_moe": map_qwen35moe,
+    "qwen3_next": map_qwen3next,
 }
 
 

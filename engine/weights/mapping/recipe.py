@@ -1,6 +1,6 @@
 """How one GGUF tensor is made of the tensors that a folder stores, row by row, when it is asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,3 +80,13 @@ def tiled_heads(key_heads: int, repeats: int, width: int, start: int = 0) -> Row
         return np.where(rows < start, rows, stored)
 
     return order
+
+
+def rows_by_key_head(key_heads: int, shares: Sequence[int], wanted: Sequence[int]) -> NDArray[np.int64]:
+    """Rows of a matrix that has, for each key head, so many rows of one kind after the other: those of some kinds.
+
+    int64 [rows]: where they stand, kind by kind; of each kind, in the order of the heads.
+    """
+    by_head = np.arange(key_heads * sum(shares)).reshape(key_heads, -1)
+    kinds = np.split(by_head, np.cumsum(shares)[:-1], axis=1)
+    return np.concatenate([kinds[kind].ravel() for kind in wanted])

@@ -1,18 +1,16 @@
 """A model whose matrices of floats are brought to another type as they are read, shown as if its file held them so."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import OctavoError
+from engine.weights.file_view import FileView
 from engine.weights.ggml_types import GGML_TYPES, GgmlType
 from engine.weights.gguf_tensors import TensorInfo
-from engine.weights.gguf_values import MetadataValue
 from engine.weights.quantize.blocks32 import q4_0, q4_1, q5_0, q5_1, q8_0
 from engine.weights.quantize.floats import bf16, f16, f32
 from engine.weights.quantize.k_quants import q4_k, q5_k, q6_k
@@ -57,7 +55,7 @@ def quantized(file: WeightsFile, type_name: str | None) -> WeightsFile:
     return file if type_name is None else QuantizedFile(file, type_name)
 
 
-class QuantizedFile:
+class QuantizedFile(FileView):
     """A WeightsFile; closing it closes the one beneath it."""
 
     def __init__(self, file: WeightsFile, type_name: str) -> None:
@@ -65,28 +63,12 @@ class QuantizedFile:
         name = type_name.upper()
         if name not in QUANTIZABLE:
             raise OctavoError(f"Weights cannot be quantized to {type_name!r}; give one of {', '.join(QUANTIZABLE)}.")
-        self._file = file
         head = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
-        self.tensors: Mapping[str, TensorInfo] = {
+        tensors = {
             tensor.name: _quantized_info(tensor, _head_type(name) if tensor.name == head else name)
             for tensor in file.tensors.values()
         }
-
-    @property
-    def path(self) -> Path:
-        return self._file.path
-
-    @property
-    def architecture(self) -> str:
-        return self._file.architecture
-
-    @property
-    def nbytes(self) -> int:
-        return self._file.nbytes
-
-    @property
-    def metadata(self) -> Mapping[str, MetadataValue]:
-        return self._file.metadata
+        super().__init__(file, tensors=tensors)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         if self.tensors[name] is self._file.tensors[name]:
@@ -108,21 +90,6 @@ class QuantizedFile:
             part[:] = _QUANTIZERS[tensor.type].quantize(blocks).reshape(len(part), -1)
             self._file.release(name, first + start, len(part))
         return output
-
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        self._file.release(name, first_row, rows)
-
-    def check_size(self) -> None:
-        self._file.check_size()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        self.close()
 
 
 def row_bytes(tensor: TensorInfo) -> int:

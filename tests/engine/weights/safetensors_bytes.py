@@ -48,6 +48,20 @@ def write_folder(folder: Path, config: Mapping[str, object], tensors: Tensors) -
     return folder
 
 
+def stored_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
+    """All tensors of a file of float32."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    return {
+        name: np.frombuffer(content, np.float32, offset=start)[
+            entry["data_offsets"][0] // 4 : entry["data_offsets"][1] // 4
+        ].reshape(entry["shape"])
+        for name, entry in header.items()
+    }
+
+
 LLAMA_CONFIG: dict[str, object] = {
     "model_type": "llama",
     "hidden_size": 32,

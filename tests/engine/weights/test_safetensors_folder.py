@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -19,6 +18,7 @@ from tests.engine.weights.safetensors_bytes import (
     LLAMA_CONFIG,
     llama_tensors,
     safetensors_bytes,
+    stored_tensors,
     to_bf16,
     write_folder,
     write_shards,
@@ -67,19 +67,6 @@ def qwen3moe_with(rename: Callable[[dict[str, NDArray[np.float32]]], None], fold
     tensors = stored_tensors(source / "model.safetensors")
     rename(tensors)
     return SafetensorsFolder(write_folder(folder, json.loads((source / "config.json").read_text()), tensors))
-
-
-def stored_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8:start])
-    header.pop("__metadata__", None)
-    return {
-        name: np.frombuffer(content, np.float32, offset=start)[
-            entry["data_offsets"][0] // 4 : entry["data_offsets"][1] // 4
-        ].reshape(entry["shape"])
-        for name, entry in header.items()
-    }
 
 
 def one_by_one(tensors: dict[str, NDArray[np.float32]]) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ModelFileError, ModelNotFoundError
-from engine.weights.gguf import GgufFile
-from engine.weights.open_weights import open_beside, open_weights
+from engine.weights.open_weights import open_weights
 from engine.weights.split import is_later_part, model_stem
 from tests.engine.weights.gguf_bytes import ARCHITECTURE, I32, U16, gguf_bytes, pair, tensor
 
@@ -90,16 +89,6 @@ def test_a_part_that_was_cut_while_in_use_is_noticed(parts: list[Path]) -> None:
         part.truncate(64)
     with pytest.raises(ModelFileError, match=r"big-00002-of-00002\.gguf was cut short"):
         file.check_size()
-
-
-def test_a_second_file_is_shown_beside_the_first_which_wins(tmp_path: Path) -> None:
-    trunk, head = tmp_path / "model.gguf", tmp_path / "mtp-model.gguf"
-    trunk.write_bytes(gguf_bytes([ARCHITECTURE], [tensor("shared", [4])], np.zeros(8, np.float32).tobytes()))
-    tensors = [tensor("shared", [4]), tensor("blk.1.nextn.eh_proj.weight", [4], 0, 32)]
-    head.write_bytes(gguf_bytes([ARCHITECTURE], tensors, np.ones(16, np.float32).tobytes()))
-    with open_beside(GgufFile.open(trunk), head) as both:
-        assert both.raw("shared").view(np.float32)[0, 0] == 0
-        assert both.raw("blk.1.nextn.eh_proj.weight").view(np.float32)[0, 0] == 1
 
 
 def test_a_models_name_is_that_of_its_parts() -> None:
