@@ -1,22 +1,21 @@
 """GET /props: facts of the model, the defaults of a request, and the limits."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from engine.version import VERSION
+from server.described import described
 from server.limits import MAX_DEPTH
 from server.protocol.operations import GenerationDefaults, GenerationSettings, Limits, Props
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 
-router = APIRouter()
 
-
-@router.get("/props")
-async def read_props(request: Request) -> Props:
+async def read_props(request: Request) -> Response:
     serving: Serving = request.app.state.serving
     model = serving.model
-    return Props(
+    props = Props(
         default_generation_settings=GenerationSettings(n_ctx=model.context_length, params=_defaults(model)),
         total_slots=model.lanes,
         model_alias=model.id,
@@ -31,6 +30,7 @@ async def read_props(request: Request) -> Props:
         isa=model.isa,
         limits=limits(model, serving.options),
     )
+    return described(props)
 
 
 def limits(model: ServedModel, options: ServingOptions) -> Limits:
@@ -51,3 +51,6 @@ def _defaults(model: ServedModel) -> GenerationDefaults:
         min_p=usual.min_p,
         repeat_penalty=usual.repetition_penalty,
     )
+
+
+ROUTES = (Route("/props", read_props),)
