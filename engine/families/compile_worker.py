@@ -1,17 +1,17 @@
-"""A process that compiles the kernels all models share into the cache on disk, and ends: see compile.py."""
+"""A process that helps to compile kernels into the cache on disk, and ends with the queue of them: see compile.py."""
 
+import pickle
 import sys
 from pathlib import Path
 
 
 def main() -> None:
-    """Arguments: the type of keys and values, the tier (both as numbers), and the vocabulary's size."""
+    """Its argument is the queue's file descriptor; the groups come from its owner, pickled, on stdin."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from engine.families.compile import shared_tasks
+    from engine.families.compile import compile_from
 
-    kv_type, tier, vocabulary = map(int, sys.argv[1:])
-    for task in shared_tasks(kv_type, tier, vocabulary):
-        task()
+    for _ in compile_from(int(sys.argv[1]), pickle.load(sys.stdin.buffer)):
+        pass
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024). A tensor ssm_a holds A, which is -exp(A_log).
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +30,7 @@ _HEAD_EPSILON = 1e-6  # of the lengths of q and k
 
 def delta_tasks(shape: DeltaShape, tier: int) -> Sequence[Task]:
     """What compiles the kernels of these layers."""
-    return (conv_kernel, head_gate_kernel, lambda: delta_kernel(blocks_at_once(shape, tier)))
+    return (conv_kernel, head_gate_kernel, functools.partial(delta_kernel, blocks_at_once(shape, tier)))
 
 
 class DeltaLayers:
