@@ -56,7 +56,7 @@ class ServerProcess:
 def serving(model: str, flags: Sequence[str] = ()) -> Iterator[ServerProcess]:
     """Run `octavo serve` with further flags; SystemExit with its last words where it does not get ready."""
     _raise_file_limit()
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, str(ROOT / "octavo.py"), "serve", model, "--port", str(port), *flags]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -76,7 +76,7 @@ def metric_of(text: str, name: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
