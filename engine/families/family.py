@@ -16,6 +16,7 @@ from kernels.program import Program
 
 # Embeddings of token ids: float32 [tokens, hidden].
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+# Compiles one kernel, of which no other task compiles a variant; it is pickled for the processes that help.
 Task = Callable[[], Any]
 
 

@@ -1,10 +1,16 @@
 """Compiling at start: once for all processes, and in two of them where nothing is compiled yet."""
 
+import pickle
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+from engine.families.compile import _groups
+from engine.families.delta_layer import delta_tasks
+from engine.families.mixture_emitter import mixture_tasks
+from engine.families.recurrent_state import DeltaShape
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.tiny_models import write_tiny_llama
 
 ROOT = Path(__file__).parents[2]
@@ -44,3 +50,11 @@ def test_a_cold_start_compiles_in_two_processes_and_servers_that_start_at_once_t
     third = load(model, tmp_path / "cache").communicate(timeout=300)[0].splitlines()
     assert third[:2] == ["warm", "[]"]
     assert len({logits for *_, logits in [*said, third]}) == 1
+
+
+def test_every_familys_tasks_reach_the_processes_that_help() -> None:
+    shape = DeltaShape(key_heads=2, value_heads=4, key_dim=32, value_dim=32)
+    own = [*delta_tasks(shape, 0), *mixture_tasks(None, "int8", 0)]
+    groups = _groups(sorted(WEIGHT_TYPES), own, "int8", 1, 0, 1000)
+    sent = pickle.loads(pickle.dumps(groups))
+    assert [len(group) for group in sent] == [len(group) for group in groups]
