@@ -9,8 +9,8 @@ from pathlib import Path
 from engine.families.compile import _groups
 from engine.families.delta_layer import delta_tasks
 from engine.families.mixture_emitter import mixture_tasks
-from engine.families.recurrent_state import DeltaShape
 from kernels.quant.weight_types import WEIGHT_TYPES
+from kernels.recurrent import DeltaShape
 from tests.tiny_models import write_tiny_llama
 
 ROOT = Path(__file__).parents[2]
