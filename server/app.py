@@ -3,14 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from engine.errors import OctavoError
-from server.endpoints import PREFIX, Endpoints
-from server.errors import answer_error
+from server.endpoints import Endpoints
+from server.errors import install_error_handlers
 from server.limits import BodyLimit
 from server.metrics import Metrics
 from server.queue_gate import QueueGate
@@ -38,46 +35,48 @@ from server.serving import Serving
 from server.sites import Cors, SiteGuard, Sites
 
 # Under /v1, and without it for clients whose base URL lacks it.
-API_ROUTES = (
-    *chat.ROUTES,
-    *completions.ROUTES,
-    *embeddings.ROUTES,
-    *tokens.ROUTES,
-    *templates.ROUTES,
-    *models.ROUTES,
-    *capabilities.ROUTES,
-    *cancel.ROUTES,
-    *messages.ROUTES,
-    *responses.ROUTES,
+API_ROUTERS = (
+    chat.router,
+    completions.router,
+    embeddings.router,
+    tokens.router,
+    templates.router,
+    models.router,
+    capabilities.router,
+    cancel.router,
+    messages.router,
+    responses.router,
 )
 # Where other servers have them; clients look for them there.
-ROOT_ROUTES = (*health.ROUTES, *props.ROUTES, *slots.ROUTES, *docs.ROUTES)
+ROOT_ROUTERS = (health.router, props.router, slots.router, docs.router)
 
 
 def create_app(serving: Serving) -> ASGIApp:
     """An ASGI application; its lifespan starts the load of the model and stops the engine."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         serving.start()
         yield
         await serving.stop()
 
-    under_prefix = [Route(PREFIX + route.path, route.endpoint, methods=route.methods) for route in API_ROUTES]
-    app = Starlette(routes=[*ROOT_ROUTES, *under_prefix, *API_ROUTES], lifespan=lifespan)
-    app.router.redirect_slashes = False
+    app = FastAPI(lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.serving = serving
     app.state.responses = ResponseStore()
-    for kind in (OctavoError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer_error)
+    install_error_handlers(app)
+    for router in ROOT_ROUTERS:
+        app.include_router(router)
+    for router in API_ROUTERS:
+        app.include_router(router, prefix="/v1")
+        app.include_router(router, include_in_schema=False)
     metrics = _add_metrics(app, serving) if serving.options.metrics else None
     on_status = metrics.note_status if metrics is not None else None
     return RequestContext(_guarded(app, serving), lambda: serving.draining, on_status)
 
 
-def _add_metrics(app: Starlette, serving: Serving) -> Metrics:
-    metrics = Metrics(Endpoints((*ROOT_ROUTES, *metrics_route.ROUTES, *API_ROUTES)).label, serving.open_requests)
-    app.router.routes.extend(metrics_route.ROUTES)
+def _add_metrics(app: FastAPI, serving: Serving) -> Metrics:
+    metrics = Metrics(Endpoints((*ROOT_ROUTERS, metrics_route.router, *API_ROUTERS)).label, serving.open_requests)
+    app.include_router(metrics_route.router)
     app.state.metrics = metrics
     serving.request_observer = metrics
     serving.when_ready(metrics.watch)

@@ -1,7 +1,8 @@
 """A request's path as one of a fixed set of names, so that metrics do not grow with what clients send."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+from fastapi import APIRouter
 from starlette.routing import Route
 
 UNKNOWN = "unknown"
@@ -9,9 +10,10 @@ PREFIX = "/v1"
 
 
 class Endpoints:
-    """The paths of some routes; a path with and without the /v1 is one endpoint."""
+    """The paths of some routers; a path with and without the /v1 is one endpoint."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
         self._plain = {route.path for route in routes if "{" not in route.path}
         self._patterns = [route for route in routes if "{" in route.path]
 

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass, field
 
 import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -142,6 +144,8 @@ def wire_error(error: Exception) -> WireError:
             return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="request_cancelled")
         case HTTPException():
             return _http_error(error)
+        case RequestValidationError():
+            return WireError(status=400, message="The request's path or query is not valid.", code="invalid_value")
         case _:
             return _our_fault(error)
 
@@ -218,8 +222,13 @@ def error_response(error: Exception) -> Response:
     return ErrorResponse(wire_error(error))
 
 
-async def answer_error(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     response = error_response(error)
     if response.status_code == 500:
         logger.error("%s %s failed: %s", request.method, request.url.path, error)
     return response
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    for kind in (OctavoError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _answer_error)

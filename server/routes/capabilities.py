@@ -2,30 +2,30 @@
 
 from collections.abc import Mapping
 
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from server.described import described
 from server.parameters import Handling, Parameter
 from server.protocol.operations import Capabilities, ModelAbilities, ParameterLists
 from server.routes.props import limits
 from server.served import ServedModel
 from server.serving import Serving
 
+router = APIRouter()
 
-async def read_capabilities(request: Request) -> Response:
+
+@router.get("/capabilities")
+async def read_capabilities(request: Request) -> Capabilities:
     serving: Serving = request.app.state.serving
     model = serving.model
-    capabilities = Capabilities(
+    return Capabilities(
         model=model.id,
         abilities=_abilities(model),
         limits=limits(model, serving.options),
         unknown_parameters="refused" if serving.options.strict_params else "ignored",
         parameters=await run_in_threadpool(_parameters),
     )
-    return described(capabilities)
 
 
 def _parameters() -> dict[str, ParameterLists]:
@@ -53,6 +53,3 @@ def _lists(table: Mapping[str, Parameter]) -> ParameterLists:
     return ParameterLists(
         enforced=names(Handling.HONOURED), ignored=names(Handling.IGNORED), refused=names(Handling.REFUSED)
     )
-
-
-ROUTES = (Route("/capabilities", read_capabilities),)

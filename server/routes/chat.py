@@ -1,14 +1,16 @@
 """POST /v1/chat/completions."""
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from server.chat_reply import ChatShape
 from server.convert import chat_plan
 from server.parameters import CHAT_PARAMETERS
 from server.protocol.chat import ChatBody
 from server.routes.generation import Api, generate
+
+router = APIRouter()
 
 CHAT = Api(
     id_prefix="chatcmpl-",
@@ -19,8 +21,6 @@ CHAT = Api(
 )
 
 
+@router.post("/chat/completions")
 async def create_chat_completion(request: Request) -> Response:
     return await generate(request, CHAT)
-
-
-ROUTES = (Route("/chat/completions", create_chat_completion, methods=["POST"]),)

@@ -1,14 +1,16 @@
 """POST /v1/completions."""
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from server.completion_reply import CompletionShape
 from server.convert import completion_plan
 from server.parameters import COMPLETION_PARAMETERS
 from server.protocol.completions import CompletionBody
 from server.routes.generation import Api, generate
+
+router = APIRouter()
 
 COMPLETION = Api(
     id_prefix="cmpl-",
@@ -19,8 +21,6 @@ COMPLETION = Api(
 )
 
 
+@router.post("/completions")
 async def create_completion(request: Request) -> Response:
     return await generate(request, COMPLETION)
-
-
-ROUTES = (Route("/completions", create_completion, methods=["POST"]),)

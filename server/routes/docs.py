@@ -3,19 +3,22 @@
 from functools import cache
 
 import orjson
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from server.docs_page import HEADERS, PAGE
 
+router = APIRouter()
 
-async def read_openapi(_: Request) -> Response:
+
+@router.get("/openapi.json")
+async def read_openapi() -> Response:
     return Response(await run_in_threadpool(_document), media_type="application/json")
 
 
-async def read_docs(_: Request) -> Response:
+@router.get("/docs")
+async def read_docs() -> Response:
     return Response(PAGE, headers=HEADERS, media_type="text/html")
 
 
@@ -25,9 +28,3 @@ def _document() -> bytes:
     from server.openapi import openapi_document
 
     return orjson.dumps(openapi_document())
-
-
-ROUTES = (
-    Route("/openapi.json", read_openapi),
-    Route("/docs", read_docs),
-)

@@ -1,9 +1,9 @@
 """POST /v1/embeddings."""
 
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from server.body import parse_body
 from server.embeddings import EMBEDDING_PARAMETERS, EmbeddingWork, embedding_list, text_tokens
@@ -14,7 +14,10 @@ from server.protocol.embeddings import EmbeddingsBody
 from server.replies import new_id
 from server.serving import Serving
 
+router = APIRouter()
 
+
+@router.post("/embeddings")
 async def create_embeddings(http: Request) -> Response:
     serving: Serving = http.app.state.serving
     parsed = await parse_body(http, EmbeddingsBody, EMBEDDING_PARAMETERS, strict=serving.options.strict_params)
@@ -50,6 +53,3 @@ async def create_embeddings(http: Request) -> Response:
         serving.open_requests.remove(entry)
     content = await run_in_threadpool(embedding_list, vectors, parsed.body, model, log.prompt_tokens)
     return Response(content, headers=headers, media_type="application/json")
-
-
-ROUTES = (Route("/embeddings", create_embeddings, methods=["POST"]),)

@@ -1,10 +1,10 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+from fastapi import APIRouter
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from server.body import parse_body
 from server.errors import WireError
@@ -19,9 +19,12 @@ from server.routes.event_replies import collected, count_tokens, encoded, event_
 from server.routes.generation import admit
 from server.stream import StreamedReply, whole_reply
 
+router = APIRouter()
+
 PING = ServerSentEvent(event="ping", data='{"type": "ping"}', sep="\n")
 
 
+@router.post("/messages")
 async def create_message(http: Request) -> Response:
     serving = serving_of(http)
     options = serving.options
@@ -47,6 +50,7 @@ async def create_message(http: Request) -> Response:
     return await whole_reply(http, exchange, collected(exchange, reply), headers)
 
 
+@router.post("/messages/count_tokens")
 async def count_message_tokens(http: Request) -> Response:
     serving = serving_of(http)
     options = serving.options
@@ -58,9 +62,3 @@ async def count_message_tokens(http: Request) -> Response:
 
 def _error_event(error: WireError) -> bytes:
     return encoded([messages_error(error.status, error.message)])
-
-
-ROUTES = (
-    Route("/messages", create_message, methods=["POST"]),
-    Route("/messages/count_tokens", count_message_tokens, methods=["POST"]),
-)

@@ -1,21 +1,22 @@
 """GET /props: facts of the model, the defaults of a request, and the limits."""
 
+from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from engine.version import VERSION
-from server.described import described
 from server.limits import MAX_DEPTH
 from server.protocol.operations import GenerationDefaults, GenerationSettings, Limits, Props
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 
+router = APIRouter()
 
-async def read_props(request: Request) -> Response:
+
+@router.get("/props")
+async def read_props(request: Request) -> Props:
     serving: Serving = request.app.state.serving
     model = serving.model
-    props = Props(
+    return Props(
         default_generation_settings=GenerationSettings(n_ctx=model.context_length, params=_defaults(model)),
         total_slots=model.lanes,
         model_alias=model.id,
@@ -30,7 +31,6 @@ async def read_props(request: Request) -> Response:
         isa=model.isa,
         limits=limits(model, serving.options),
     )
-    return described(props)
 
 
 def limits(model: ServedModel, options: ServingOptions) -> Limits:
@@ -51,6 +51,3 @@ def _defaults(model: ServedModel) -> GenerationDefaults:
         min_p=usual.min_p,
         repeat_penalty=usual.repetition_penalty,
     )
-
-
-ROUTES = (Route("/props", read_props),)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from engine.errors import RequestError
 from server.answer import Plan
@@ -29,7 +29,10 @@ from server.served import ServedModel
 from server.serving import ServingOptions
 from server.stream import StreamedReply, whole_reply
 
+router = APIRouter()
 
+
+@router.post("/responses")
 async def create_response(http: Request) -> Response:
     serving = serving_of(http)
     options = serving.options
@@ -61,6 +64,7 @@ async def create_response(http: Request) -> Response:
     return await whole_reply(http, exchange, collected(exchange, reply, keep), headers)
 
 
+@router.post("/responses/input_tokens")
 async def count_input_tokens(http: Request) -> Response:
     serving = serving_of(http)
     options = serving.options
@@ -77,20 +81,22 @@ async def count_input_tokens(http: Request) -> Response:
     return JSONResponse(answer, headers=ignored_header([*parsed.ignored, *notes]))
 
 
-async def read_response(http: Request) -> Response:
+@router.get("/responses/{response_id}")
+async def read_response(http: Request, response_id: str) -> Response:
     if http.query_params.get("stream", "false") != "false":
         raise RequestError("stream: a response that is kept is complete, and is not streamed again.", param="stream")
-    return Response(_kept(http, _name(http)).response, media_type="application/json")
+    return Response(_kept(http, response_id).response, media_type="application/json")
 
 
-async def delete_response(http: Request) -> Response:
-    name = _name(http)
-    _store(http).delete(_caller(http), name)
-    return JSONResponse({"id": name, "object": "response", "deleted": True})
+@router.delete("/responses/{response_id}")
+async def delete_response(http: Request, response_id: str) -> Response:
+    _store(http).delete(_caller(http), response_id)
+    return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
-async def cancel_response(http: Request) -> Response:
-    _kept(http, _name(http))
+@router.post("/responses/{response_id}/cancel")
+async def cancel_response(http: Request, response_id: str) -> Response:
+    _kept(http, response_id)
     raise RequestError(
         "Only background responses can be cancelled here, and this server makes none; end a running answer by"
         " closing its connection, or with POST /v1/requests/{id}/cancel.",
@@ -98,8 +104,9 @@ async def cancel_response(http: Request) -> Response:
     )
 
 
-async def list_input_items(http: Request) -> Response:
-    return JSONResponse(page_of(_kept(http, _name(http)).items, http.query_params))
+@router.get("/responses/{response_id}/input_items")
+async def list_input_items(http: Request, response_id: str) -> Response:
+    return JSONResponse(page_of(_kept(http, response_id).items, http.query_params))
 
 
 def _plan(
@@ -139,11 +146,6 @@ def _kept(http: Request, name: str) -> StoredResponse:
     return _store(http).get(_caller(http), name)
 
 
-def _name(http: Request) -> str:
-    """The response that the path names."""
-    return str(http.path_params["response_id"])
-
-
 def _store(http: Request) -> ResponseStore:
     store: ResponseStore = http.app.state.responses
     return store
@@ -151,13 +153,3 @@ def _store(http: Request) -> ResponseStore:
 
 def _caller(http: Request) -> str:
     return str(http.scope.get("octavo.caller", ""))
-
-
-ROUTES = (
-    Route("/responses", create_response, methods=["POST"]),
-    Route("/responses/input_tokens", count_input_tokens, methods=["POST"]),
-    Route("/responses/{response_id}", read_response),
-    Route("/responses/{response_id}", delete_response, methods=["DELETE"]),
-    Route("/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
-    Route("/responses/{response_id}/input_items", list_input_items),
-)

@@ -2,16 +2,18 @@
 
 from typing import Literal
 
+from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from engine.status import LaneStatus
 from server.protocol.operations import Slot
 from server.serving import Serving
 
+router = APIRouter()
 
-async def read_slots(request: Request) -> Response:
+
+@router.get("/slots")
+async def read_slots(request: Request) -> list[Slot]:
     """Lanes have no numbers in the engine: the busy ones come first."""
     serving: Serving = request.app.state.serving
     model = serving.model
@@ -32,14 +34,10 @@ async def read_slots(request: Request) -> Response:
         for index, lane in enumerate(status.running)
     ]
     idle = range(len(busy), status.lanes)
-    slots = busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
-    return JSONResponse([slot.model_dump() for slot in slots])
+    return busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
 
 
 def _state(lane: LaneStatus) -> Literal["prefill", "decode"]:
     """The kind of its rows in a step. What gave its memory to others is prefilled again, with what it had generated."""
     behind = lane.prompt_tokens + lane.generated_tokens - lane.computed_tokens
     return "decode" if lane.generated_tokens and behind <= 1 else "prefill"
-
-
-ROUTES = (Route("/slots", read_slots),)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from server.body import parse_body
 from server.parameters import CHAT_PARAMETERS, Parameter, ignored_header, strictly
@@ -15,13 +15,18 @@ from server.served import ServedModel
 from server.serving import Serving
 from server.tokens import counted, rendered
 
+router = APIRouter()
+
 C = TypeVar("C", bound=TemplateBody)
 
 
+@router.post("/apply-template")
+@router.post("/chat/completions/render")
 async def render(http: Request) -> Response:
     return await of_chat(http, TemplateBody, CHAT_PARAMETERS, rendered)
 
 
+@router.post("/chat/completions/input_tokens")
 async def count_input_tokens(http: Request) -> Response:
     return await of_chat(http, TemplateBody, CHAT_PARAMETERS, counted)
 
@@ -46,10 +51,3 @@ async def of_chat(
 def served_model(serving: Serving, name: str) -> ServedModel:
     """Other servers' clients name no model here."""
     return serving.model_named(name) if name else serving.model
-
-
-ROUTES = (
-    Route("/apply-template", render, methods=["POST"]),
-    Route("/chat/completions/render", render, methods=["POST"]),
-    Route("/chat/completions/input_tokens", count_input_tokens, methods=["POST"]),
-)

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.status import EngineStatus, StepReport
 from engine.weights.weight_bytes import WeightBytes
-from server.app import API_ROUTES, ROOT_ROUTES
+from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.endpoints import Endpoints
 from server.serving import ServingOptions
 from tests.server.harness import CHAT, http_client
@@ -135,7 +135,7 @@ async def test_what_clients_send_never_becomes_a_label() -> None:
 
 
 def test_a_path_with_and_without_the_prefix_is_one_endpoint() -> None:
-    endpoints = Endpoints((*ROOT_ROUTES, *API_ROUTES))
+    endpoints = Endpoints((*ROOT_ROUTERS, *API_ROUTERS))
     for path, label in {
         "/v1/chat/completions": "/chat/completions",
         "/chat/completions": "/chat/completions",

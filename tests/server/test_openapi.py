@@ -3,9 +3,10 @@
 import re
 
 import pytest
+from fastapi.routing import iter_route_contexts
 from pydantic import ValidationError
 
-from server.app import API_ROUTES, ROOT_ROUTES
+from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.openapi import ERRORS, openapi_document
 from server.operations import OPERATIONS
 from server.protocol.answers import ChatChunk, ChatCompletion, ErrorReply, TextCompletion
@@ -21,10 +22,11 @@ ROUTED_BY_METRICS = ("get", "/metrics")
 
 def routed() -> set[tuple[str, str]]:
     found = {ROUTED_BY_METRICS}
-    for prefix, routes in (("/v1", API_ROUTES), ("", ROOT_ROUTES)):
-        for route in routes:
-            path = prefix + re.sub(r":\w+\}", "}", route.path)
-            found |= {(method.lower(), path) for method in route.methods or () if method != "HEAD"}
+    for prefix, routers in (("/v1", API_ROUTERS), ("", ROOT_ROUTERS)):
+        for router in routers:
+            for context in iter_route_contexts(router.routes):
+                path = prefix + re.sub(r":\w+\}", "}", context.path or "")
+                found |= {(method.lower(), path) for method in (context.methods or ()) if method != "HEAD"}
     return found
 
 
