@@ -7,24 +7,21 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
-from server.binding import bind
+from server.app import create_app
 from server.cli.banner import print_banner
-from server.cli.early_load import EarlyLoad
 from server.cli.exposure import check_exposure
 from server.cli.load_progress import shown
+from server.lifecycle import HttpServer, bind
 from server.logs import configure_logging
 from server.memory_size import bytes_of
 from server.security import read_key_file
 from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
 from server.settings import Settings
-
-if TYPE_CHECKING:
-    from server.lifecycle import HttpServer
 
 Bandwidth = Callable[[int], float]  # threads -> bytes per second
 
@@ -38,35 +35,14 @@ def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidt
     with bind(settings.host, settings.port) as listener:
         if warning is not None:
             console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-        try:
-            loaded = _serve_while_loading(
-                settings, options, listener, console, load or engine_load(settings), bandwidth or _engine_bandwidth
-            )
-        except KeyboardInterrupt:
-            _exit_now(128 + signal.SIGINT)
+        serving = Serving(shown(load or engine_load(settings), console), options)
+        server = HttpServer(create_app(serving), serving)
+        run = Run(settings, server, serving, listener, console, bandwidth or _engine_bandwidth)
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            loaded = runner.run(run.until_stopped())
     if not loaded:
         # The load is still in compiled code, which must not meet an interpreter that is shutting down.
         _exit_now(0)
-
-
-def _serve_while_loading(
-    settings: Settings,
-    options: ServingOptions,
-    listener: socket.socket,
-    console: Console,
-    load: Load,
-    bandwidth: Bandwidth,
-) -> bool:
-    """Begin to load, then bring up the application; returns whether the model was loaded before the end."""
-    serving = Serving(EarlyLoad(shown(load, console)), options)
-    # Imported late: much of a load is compiled code and waiting, and the imports of the HTTP stack fit in there.
-    from server.app import create_app
-    from server.lifecycle import HttpServer
-
-    server = HttpServer(create_app(serving), serving)
-    run = Run(settings, server, serving, listener, console, bandwidth)
-    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        return runner.run(run.until_stopped())
 
 
 class Run:
@@ -75,7 +51,7 @@ class Run:
     def __init__(
         self,
         settings: Settings,
-        server: "HttpServer",
+        server: HttpServer,
         serving: Serving,
         listener: socket.socket,
         console: Console,

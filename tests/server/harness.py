@@ -12,8 +12,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from server.app import create_app
-from server.binding import bind
-from server.lifecycle import HttpServer
+from server.lifecycle import HttpServer, bind
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 from tests.server.scripted_engine import ScriptedModel

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from server.binding import bind
 from server.cli.main import main
+from server.lifecycle import bind
 
 ROOT = Path(__file__).parents[2]
 
