@@ -99,5 +99,11 @@ def test_a_bad_flag(model: Path, flags: list[str], named: str) -> None:
     assert named in error_line(str(model), *flags)
 
 
+def test_a_chat_template_that_does_not_compile(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text("{% endif %}")
+    assert f"The chat template {path} cannot be compiled" in error_line(str(model), "--chat-template", str(path))
+
+
 def test_a_name_that_is_nothing() -> None:
     assert "smollm2-135m" in error_line("smolm2-135m")
