@@ -76,7 +76,7 @@ def test_a_cut_names_what_is_missing_and_how_much_is_there(tmp_path: Path) -> No
     path = tiny_model(tmp_path, "plain")
     os.truncate(path, path.stat().st_size - 100)
     message = refusal(path)
-    assert "needs" in message and "are there" in message
+    assert "needs" in message and "are left" in message
 
 
 def test_a_sparse_file_is_no_model(tmp_path: Path) -> None:

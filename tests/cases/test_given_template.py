@@ -32,10 +32,8 @@ def test_it_wins_over_the_models_own(tmp_path: Path, ours: Path) -> None:
 def test_a_model_without_one_serves_chats_with_it_and_names_the_flag_else(tmp_path: Path, ours: Path) -> None:
     path = tiny_model(tmp_path, "plain", chat_template=None)
     with serving(path) as server:
-        error = server.refusal(CHAT_PATH, {"messages": HI})
-        assert "has no chat template; start the server with --chat-template, or use POST /v1/completions" in (
-            error["message"]
-        )
+        message = server.refusal(CHAT_PATH, {"messages": HI})["message"]
+        assert "no chat template; start the server with --chat-template, or use POST /v1/completions" in message
         assert server.http.get("/props").json()["chat_template"] is None
     with serving(path, chat_template=ours) as server:
         assert server.prompt(HI) == "<user>Hi<you>"
