@@ -8,7 +8,7 @@ import gguf
 import pytest
 
 from tests.e2e.processes import run_to_end
-from tests.tiny_models import write_tiny_llama
+from tests.tiny_models import write_out, write_tiny_llama
 
 
 @pytest.fixture
@@ -64,10 +64,7 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "mamba")
     writer.add_tokenizer_model("gpt2")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     assert "'mamba'" in error_line(str(path))
 
 

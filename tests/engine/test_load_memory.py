@@ -12,6 +12,7 @@ from engine.weights.load import WeightLoader, compile_loading
 from engine.weights.open_weights import open_weights
 from engine.weights.quantize.quantized_file import quantized
 from kernels.quant.weight_types import WEIGHT_TYPES
+from tests.tiny_models import write_out
 
 ROWS, COLUMNS = 16384, 1024  # 32 MiB of F16
 THREADS, PIECE = 2, 2 << 20
@@ -29,10 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "large.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("matrix", np.ones((ROWS, COLUMNS), np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 
