@@ -94,8 +94,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    how = f"{options.activations} {options.kv_type}{given or ''}"
-    config = engine_config(options, fingerprint(file, how))
+    numerics = f"{options.activations} {options.kv_type}"
+    config = engine_config(options, fingerprint(file, numerics))
     service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
@@ -110,7 +110,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        fingerprint=fingerprint(without_draft(file), numerics),  # a draft head changes no bit
+        fingerprint=fingerprint(without_draft(file), f"{numerics}{given or ''}"),  # a draft head changes no bit
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
