@@ -41,9 +41,7 @@ class Runner:
         self._tables: list[NDArray[np.int32]] = []  # of the step; the program reads them by address
         self.draft = DraftRunner(draft, self._team, embed, vocab_size) if draft else None
 
-    def run(
-        self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None
-    ) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         """As ModelRunner has it."""
         self._prepare(batch)
         self._team.run(self._program, self.op_times, meanwhile)

@@ -71,9 +71,7 @@ class ModelRunner(Protocol):
     context_length: int
     vocab_size: int
 
-    def run(
-        self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None
-    ) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         """Return float32 [rows that logits are wanted of, vocab_size] in order; a view valid until the next run.
 
         `meanwhile` is called once other threads compute; it knows nothing of this step.

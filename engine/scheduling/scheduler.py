@@ -185,10 +185,10 @@ class Scheduler:
         planned = []
         for rows in running:
             tokens = drafts.get(rows.sequence, ())
-            has_room = not tokens or self._unless_faulty(
-                self._memory.grow, rows.sequence, rows.sequence.computed + 1 + len(tokens)
-            )
-            planned.append(replace(rows, drafts=tokens) if has_room else rows)
+            end = rows.sequence.computed + 1 + len(tokens)
+            if tokens and self._unless_faulty(self._memory.grow, rows.sequence, end):
+                rows = replace(rows, drafts=tokens)
+            planned.append(rows)
         return planned
 
     def _draft_room(self, sequence: Sequence) -> int:

@@ -1,5 +1,8 @@
 """How often guesses were right: of one sequence, and of all as what to expect of the next."""
 
+from itertools import accumulate
+from operator import mul
+
 from engine.speculation.guess import FIRST_LIKELIHOODS, Guess
 
 _FIRST_WEIGHT = 4.0  # judged guesses that the first likelihoods count as
@@ -41,8 +44,4 @@ class Acceptance:
 
     def chances(self, guess: Guess) -> list[float]:
         """How likely each token of a guess is right together with those before it."""
-        chances, chance = [], 1.0
-        for kind in guess.kinds:
-            chance *= self.likelihood(kind)
-            chances.append(chance)
-        return chances
+        return list(accumulate(map(self.likelihood, guess.kinds), mul))

@@ -51,9 +51,7 @@ class ScriptedRunner:
         self._states = np.full((state_slots, context_length), -1)
         self._kept: dict[int, range] = {}  # by slot: positions of the rows of its last step, if it kept its states
 
-    def run(
-        self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None
-    ) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         assert batch and not self.closed
         assert sum(len(rows.tokens) for rows in batch) <= self.max_rows
         self.batches.append([(rows.position, len(rows.tokens)) for rows in batch])
