@@ -16,7 +16,9 @@ class TokenChooser:
 
     def __init__(self, request: Request, end_ids: frozenset[int] = frozenset()) -> None:
         self.params = request.sampling
-        self._random = random_stream(request.sampling.seed, request.choice)
+        # Setting a stream up takes as long as much else of a request; the largest logit needs none.
+        draws = self.params.temperature > 0
+        self._random = random_stream(request.sampling.seed, request.choice) if draws else None
         rules = LogitRules(request, request.ending_tokens(end_ids))
         self._rules = rules if rules.are_needed else None
         self._thinking = None if request.thinking is None else ThinkingBudget(request.thinking)
@@ -25,6 +27,7 @@ class TokenChooser:
 
     def next_uniform(self) -> float:
         """Return the stream's next number in [0, 1)."""
+        assert self._random is not None, "a greedy request draws nothing"
         return self._random.random_sample()
 
     @property

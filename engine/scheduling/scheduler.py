@@ -186,9 +186,8 @@ class Scheduler:
         for rows in running:
             tokens = drafts.get(rows.sequence, ())
             end = rows.sequence.computed + 1 + len(tokens)
-            if tokens and self._unless_faulty(self._memory.grow, rows.sequence, end):
-                rows = replace(rows, drafts=tokens)
-            planned.append(rows)
+            has_room = bool(tokens) and self._unless_faulty(self._memory.grow, rows.sequence, end)
+            planned.append(replace(rows, drafts=tokens) if has_room else rows)
         return planned
 
     def _draft_room(self, sequence: Sequence) -> int:
