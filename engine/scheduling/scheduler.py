@@ -8,8 +8,9 @@ Then the same holds for the next. Only a bounded number of later requests can be
 """
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
@@ -73,6 +74,11 @@ class Scheduler:
             self._memory.forget(sequence)
         else:
             self._memory.release(sequence)
+        if not sequence.request.caches_prompt and not any(map(sequence.shares_cache_with, self._all())):
+            self._memory.drop_cached(sequence)
+
+    def _all(self) -> Iterator[Sequence]:
+        return chain(self.running, self.waiting)
 
     def schedule(self) -> StepPlan:
         """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first.
