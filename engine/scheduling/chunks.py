@@ -15,9 +15,18 @@ STEPS_A_TARGET = 5
 LONG_GAP_SECONDS = 0.25
 LONGEST_GAP_STEPS = 8  # decode steps
 
+# Where no answer runs, whoever comes or goes waits for the end of the step.
+LONGEST_STEP_SECONDS = 0.5
+FIXED_SHARE = 0.02  # of such a step, that its fixed cost may be: prompts take so much longer than in one step at most
+LEAST_ALONE = 64  # rows of it, however slow they are
+FIRST_ALONE = 128  # rows of it, before any were measured
+
 
 class ChunkBudget:
     """Deals out one step's rows after another; told of each step by `begin`, then asked by `take` for each prompt.
+
+    A step without answers is no longer than LONGEST_STEP_SECONDS, or than FIXED_SHARE makes it, so that a newcomer, or
+    one who leaves, is seen soon also where a model is slow.
 
     Prompts always progress: within every `prefill_interval` steps the first of them gets LEAST_CHUNK rows, or all that
     it needs. Answers always progress: each has its row in every step, and no other chunk takes it beyond the target.
@@ -48,6 +57,7 @@ class ChunkBudget:
         self._planned, self._least = single_rows, 0
         self._rows, self._seconds = self._config.prefill_rows, math.inf
         if single_rows == 0:
+            self._begin_alone()
             return
         self._lean_steps += 1
         if self._lean_steps >= self._config.prefill_interval:
@@ -63,6 +73,14 @@ class ChunkBudget:
         if room < free:
             self._rows = min(self._rows, to_knee)
         self._seconds = max(room, free)
+
+    def _begin_alone(self) -> None:
+        if not self._pace.knows_chunks:
+            self._rows = min(self._rows, FIRST_ALONE)
+            return
+        self._least = min(LEAST_ALONE, self._rows)
+        fixed = self._pace.fixed_seconds
+        self._seconds = max(LONGEST_STEP_SECONDS, fixed / FIXED_SHARE) - fixed
 
     def take(self, position: int, wanted: int) -> int:
         """How many of the `wanted` rows from a position on a prompt gets."""

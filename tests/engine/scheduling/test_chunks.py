@@ -28,6 +28,32 @@ def test_alone_prompts_share_a_step_oldest_first() -> None:
     assert taken(a_budget(prefill_rows=100), 0, 70, 70, 70) == [70, 26, 0]  # whole tiles of 16 rows
 
 
+def test_alone_a_prompt_s_step_takes_half_a_second_at_most_in_whole_tiles() -> None:
+    assert taken(a_budget(row=0.0005), 0, 4000) == [512]
+    assert taken(a_budget(row=0.004), 0, 4000) == [112]
+    assert taken(a_budget(row=0.004), 0, 50, 50, 50, 50) == [50, 50, 12, 0]
+
+
+def test_alone_a_prompt_gets_some_rows_however_slow_they_are() -> None:
+    assert taken(a_budget(row=0.1), 0, 4000, 4000) == [64, 0]
+    assert taken(a_budget(row=0.1, prefill_rows=20), 0, 4000) == [20]
+    assert taken(a_budget(row=0.1), 0, 10) == [10]
+
+
+def test_alone_a_prompt_s_step_is_the_longer_the_more_each_costs_whatever_its_rows() -> None:
+    pace = Pace()
+    for rows in (16, 32, 64, 128, 256):
+        pace.note(0, (Chunk(0, rows),), 0.02 + 0.004 * rows)
+    budget = ChunkBudget(EngineConfig(), pace)
+    (rows,) = taken(budget, 0, 4000)
+    assert 0.015 < 0.02 / (0.02 + 0.004 * rows) < 0.025
+
+
+def test_the_first_chunk_of_all_is_a_small_one() -> None:
+    assert taken(a_budget(is_measured=False), 0, 4000) == [128]
+    assert taken(a_budget(is_measured=False, prefill_rows=48), 0, 4000) == [48]
+
+
 def test_beside_answers_a_chunk_fills_the_target_in_whole_tiles() -> None:
     # 100 ms leave 84 rows; 7 + 84 rows are 5 tiles and 11 rows.
     assert taken(a_budget(itl_target_seconds=0.1), 7, 4000) == [73]
