@@ -17,9 +17,12 @@ LONGEST_GAP_STEPS = 8  # decode steps
 
 # Where no answer runs, whoever comes or goes waits for the end of the step.
 LONGEST_STEP_SECONDS = 0.5
-FIXED_SHARE = 0.02  # of such a step, that its fixed cost may be: prompts take so much longer than in one step at most
-LEAST_ALONE = 64  # rows of it, however slow they are
-FIRST_ALONE = 128  # rows of it, before any were measured
+LEAST_ALONE = 64  # rows of such a step, however slow they are
+FIRST_ALONE = 128  # rows of the first of all
+# Where each step has a large fixed cost, such as reading many experts, it may be this share of a longer one. It is a
+# small difference of large times, believed only once two sizes were measured so often; until then every other is half.
+FIXED_SHARE = 0.05
+STEPS_TO_BELIEVE = 6
 
 
 class ChunkBudget:
@@ -40,6 +43,7 @@ class ChunkBudget:
         self._planned = 0  # rows of the step so far
         self._seconds = math.inf
         self._least = 0
+        self._is_half = False  # the last step alone, if fixed costs are not known
         self.last_target: float | None = config.itl_target_seconds  # of the last step in which answers ran
 
     def target(self, single_rows: int) -> float | None:
@@ -75,12 +79,16 @@ class ChunkBudget:
         self._seconds = max(room, free)
 
     def _begin_alone(self) -> None:
+        self._least = min(LEAST_ALONE, self._rows)
         if not self._pace.knows_chunks:
             self._rows = min(self._rows, FIRST_ALONE)
-            return
-        self._least = min(LEAST_ALONE, self._rows)
-        fixed = self._pace.fixed_seconds
-        self._seconds = max(LONGEST_STEP_SECONDS, fixed / FIXED_SHARE) - fixed
+        elif self._pace.measured_twice(STEPS_TO_BELIEVE):
+            fixed = self._pace.fixed_seconds
+            self._seconds = max(LONGEST_STEP_SECONDS, fixed / FIXED_SHARE) - fixed
+        else:
+            self._is_half = not self._is_half
+            self._seconds = LONGEST_STEP_SECONDS / (1 + self._is_half)
+            self._least = -(-self._least // (1 + self._is_half))
 
     def take(self, position: int, wanted: int) -> int:
         """How many of the `wanted` rows from a position on a prompt gets."""

@@ -97,7 +97,7 @@ def among_streams(cost: Cost, target: float | None, prompt: int = PROMPT) -> tup
 @pytest.mark.parametrize(("cost", "longest"), [(small_model, 0.8), (large_model, 4.0), (expert_model, 2.8)])
 def test_alone_a_long_prompt_lets_others_in_without_taking_longer(cost: Cost, longest: float) -> None:
     clocked = Clocked(cost)
-    clocked.until_first_token(clocked.submit(8, 1000, 1))  # from which it learns what rows cost
+    clocked.until_first_token(clocked.submit(8, 2000, 1))  # from which it learns what rows cost
     heard, steps = clocked.submit(9, PROMPT, 1), list[float]()
     while not heard.tokens:
         before = clocked.now
