@@ -24,7 +24,7 @@ from engine.speculation.account import Account
 from engine.speculation.guess import NOTHING, Drafter, Guess, drafted_by_model
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.ngram import LookupDrafter
-from engine.speculation.worth import Worth
+from engine.speculation.worth import Worth, could_gain
 from engine.step import Computed
 
 logger = logging.getLogger(__name__)
@@ -83,11 +83,13 @@ class Speculation:
         guessed = {sequence: answer for sequence in rooms if (answer := self._guessed(sequence)).guess.tokens}
         if not guessed:
             return {}
-        prices = self._worth.prices(lanes, most)
+        hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
+        # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
+        prices = self._worth.prices(lanes, most) if could_gain(sum(map(sum, hopes.values())), lanes) else []
         chances = []
         for sequence, answer in guessed.items():
-            room = min(rooms[sequence], answer.account.rows_at(prices))
-            chances += [(chance, sequence) for chance in answer.acceptance.chances(answer.guess)[:room]]
+            room = answer.account.rows_at(prices)
+            chances += [(chance, sequence) for chance in hopes[sequence][:room]]
         chances.sort(key=lambda one: one[0], reverse=True)
         count = self._worth.rows([chance for chance, _ in chances], lanes, prices)
         drafts = Counter(sequence for _, sequence in chances[:count])

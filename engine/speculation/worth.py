@@ -77,6 +77,11 @@ class Worth:
         return 1
 
 
+def could_gain(gain: float, lanes: int) -> bool:
+    """Whether so many tokens more from a step of so many lanes are worth drafts, if these cost nothing."""
+    return lanes + gain > LEAST_GAIN * lanes
+
+
 def _best(chances: list[float], lanes: int, prices: list[float]) -> int:
     """How many rows give the most tokens a second, if that is LEAST_GAIN times as many as none give."""
     best, count, gain = LEAST_GAIN, 0, 0.0
