@@ -29,6 +29,8 @@ from engine.step import Computed
 
 logger = logging.getLogger(__name__)
 
+MOST_PAUSE = 7  # steps without a guess, after guesses of which nothing was tried
+
 
 @dataclass(slots=True)
 class _Answer:
@@ -41,6 +43,21 @@ class _Answer:
     tried: int = 0  # of the guess
     guessed_at: int = 0  # tokens that the sequence had then
     is_trusted: bool = True
+    pause_steps: int = 0  # after the last guess
+    to_wait: int = 0  # steps until the next, that one too
+
+    def is_due(self) -> bool:
+        """Whether to guess in this step."""
+        self.to_wait = max(0, self.to_wait - 1)
+        return not self.to_wait
+
+    def pause(self, *, was_tried: bool) -> None:
+        """After a guess of which nothing was tried, leave out steps: guessing takes time, and the more lanes the more.
+
+        A text that begins to repeat is noticed so much later, with the more certainty.
+        """
+        self.pause_steps = 0 if was_tried else min(2 * self.pause_steps + 1, MOST_PAUSE)
+        self.to_wait = self.pause_steps + 1
 
     def judge(self, tokens: list[int]) -> None:
         """Compare the last guess with what came, and have none until the next."""
@@ -80,9 +97,18 @@ class Speculation:
         most = min(most, self._knee - lanes)
         if self.is_off or lanes == 0 or most <= 0:
             return {}
-        guessed = {sequence: answer for sequence in rooms if (answer := self._guessed(sequence)).guess.tokens}
-        if not guessed:
-            return {}
+        due = [sequence for sequence in rooms if self.follows or self._answer(sequence).is_due()]
+        guessed = {sequence: answer for sequence in due if (answer := self._guessed(sequence)).guess.tokens}
+        drafts = self._chosen(guessed, rooms, most) if guessed else {}
+        for sequence in due:
+            self._answers[sequence].pause(was_tried=sequence in drafts)
+        return drafts
+
+    def _chosen(
+        self, guessed: Mapping[Sequence, _Answer], rooms: Mapping[Sequence, int], most: int
+    ) -> dict[Sequence, tuple[int, ...]]:
+        """Those guessed tokens that are worth their rows, and are paid for."""
+        lanes = len(rooms)
         hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
         # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
         prices = self._worth.prices(lanes, most) if could_gain(sum(map(sum, hopes.values())), lanes) else []

@@ -7,8 +7,9 @@ from engine.scheduling.pace import Pace
 LEAST_GAIN = 1.05  # times as fast as without drafts that a step should be
 FIRST_COST = 0.25  # of a step, that one draft row, or a round of the draft block, is taken to add until it was measured
 STEPS_WITH_DRAFTS = 32  # in a row; then one without, so that its time stays known
-STEPS_TO_PROBE = 64  # that did without, although there were chances: then one draft, to learn what it costs now
+STEPS_TO_PROBE = 8  # that did without, although there were chances: then one draft, to learn what it costs now
 MOST_TO_PROBE = 1024  # likewise, where that was in vain again and again: each time twice as many
+STEPS_TO_ASK = 64  # in which the draft block was not asked, although it could guess: then once, likewise
 GOOD_CHANCE = 0.5
 
 
@@ -71,7 +72,7 @@ class Worth:
         turns = self._turns.setdefault(lanes, _Turns())
         count = _best(chances, lanes, prices)
         turns.not_drafted = 0 if count else turns.not_drafted + 1
-        if turns.not_drafted < STEPS_TO_PROBE or not chances:
+        if turns.not_drafted < STEPS_TO_ASK or not chances:
             return count
         turns.not_drafted = 0
         return 1

@@ -8,6 +8,7 @@ from engine.config import EngineConfig
 from engine.scheduling.pace import Pace
 from engine.sequence import Sequence
 from engine.speculation.account import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
+from engine.speculation.guess import Guess
 from engine.speculation.speculation import Speculation
 from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
@@ -83,6 +84,28 @@ def test_a_text_that_ceases_to_repeat_loses_no_more_than_is_said() -> None:
     speculation = hopeful(Speculation(EngineConfig(), measured(row, 1), None, 64))
     (after,) = lost(speculation, row, [repeating + misleading(1)])
     assert after - gained <= MOST_TOKENS + SHARE * LENGTH
+
+
+def test_a_text_that_lets_nothing_be_tried_is_looked_at_ever_less_often() -> None:
+    speculation, asked = Speculation(EngineConfig(), measured(0.3, 1), None, 64), list[int]()
+    sequence = Sequence(request := a_request(PROMPT, max_tokens=LENGTH), LENGTH, TokenChooser(request))
+    answer = speculation._answer(sequence)
+    guess = answer.drafters[0].guess
+
+    def noted(tokens: list[int], most: int) -> Guess:
+        asked.append(sequence.new_tokens)
+        return guess(tokens, most)
+
+    answer.drafters[0].guess = noted  # type: ignore[method-assign]
+    for step in range(1, 60):
+        sequence.tokens.append(200 + step)
+        assert speculation.drafts({sequence: 9}, 64) == {}
+    assert asked[:5] == [1, 3, 7, 15, 23] and asked[-1] == 55
+    for token in PROMPT[:30]:
+        sequence.tokens.append(token)
+        drafts = speculation.drafts({sequence: 9}, 64)
+    assert drafts[sequence][0] == PROMPT[30], "one that begins to repeat is noticed all the same"
+    assert asked[-3:] == [sequence.new_tokens - 2, sequence.new_tokens - 1, sequence.new_tokens]
 
 
 def test_an_account_pays_for_what_it_holds_and_no_more() -> None:

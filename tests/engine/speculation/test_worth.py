@@ -68,7 +68,7 @@ def test_good_guesses_that_do_not_pay_are_tried_again_after_ever_longer_whiles()
     tried = [worth_rows(worth, chances(0.9)) for _ in range((1 + 2 + 4) * STEPS_TO_PROBE)]
     probes = [step for step, rows in enumerate(tried, 1) if rows]
     assert probes == [STEPS_TO_PROBE, 3 * STEPS_TO_PROBE, 7 * STEPS_TO_PROBE] and sum(tried) == 3
-    assert sum(worth_rows(worth, chances(0.3)) for _ in range(4 * STEPS_TO_PROBE)) == 0
+    assert sum(worth_rows(worth, chances(0.3)) for _ in range(40 * STEPS_TO_PROBE)) == 0
 
 
 def test_rounds_of_the_draft_block_are_paid_for_too() -> None:
