@@ -91,24 +91,30 @@ class Speculation:
         """Whether the final states of all rows are wanted."""
         return self._model is not None
 
-    def drafts(self, rooms: Mapping[Sequence, int], most: int) -> dict[Sequence, tuple[int, ...]]:
-        """The tokens to try after the last of each sequence, no more than its room and `most` of all together."""
-        lanes = len(rooms)
+    def due(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Those that are to be asked for drafts in the step to come, in which all of them decode."""
+        if self.is_off or len(sequences) >= self._knee:
+            return []
+        return [sequence for sequence in sequences if self._answer(sequence).is_due() or self.follows]
+
+    def drafts(self, rooms: Mapping[Sequence, int], most: int, lanes: int) -> dict[Sequence, tuple[int, ...]]:
+        """The tokens to try after the last of each sequence, no more than its room and `most` of all together.
+
+        `rooms`: of those that are due, among so many lanes that decode.
+        """
         most = min(most, self._knee - lanes)
-        if self.is_off or lanes == 0 or most <= 0:
+        if most <= 0:
             return {}
-        due = [sequence for sequence in rooms if self.follows or self._answer(sequence).is_due()]
-        guessed = {sequence: answer for sequence in due if (answer := self._guessed(sequence)).guess.tokens}
-        drafts = self._chosen(guessed, rooms, most) if guessed else {}
-        for sequence in due:
+        guessed = {sequence: answer for sequence in rooms if (answer := self._guessed(sequence)).guess.tokens}
+        drafts = self._chosen(guessed, rooms, most, lanes) if guessed else {}
+        for sequence in rooms:
             self._answers[sequence].pause(was_tried=sequence in drafts)
         return drafts
 
     def _chosen(
-        self, guessed: Mapping[Sequence, _Answer], rooms: Mapping[Sequence, int], most: int
+        self, guessed: Mapping[Sequence, _Answer], rooms: Mapping[Sequence, int], most: int, lanes: int
     ) -> dict[Sequence, tuple[int, ...]]:
         """Those guessed tokens that are worth their rows, and are paid for."""
-        lanes = len(rooms)
         hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
         # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
         prices = self._worth.prices(lanes, most) if could_gain(sum(map(sum, hopes.values())), lanes) else []

@@ -40,7 +40,8 @@ def lost(speculation: Speculation, row: float, answers: list[list[int]]) -> list
     while going := {s: len(answer) - s.new_tokens for s, answer in sequences.items() if s.new_tokens < len(answer)}:
         if len(going) < len(answers):
             break  # with fewer together, rows have another price
-        drafts = speculation.drafts({sequence: left - 1 for sequence, left in going.items()}, 64)
+        due = speculation.due(list(going))
+        drafts = speculation.drafts({sequence: going[sequence] - 1 for sequence in due}, 64, len(going))
         for sequence in going:
             guess = drafts.get(sequence, ())
             spent[sequence] += len(guess) * row * len(answers)
@@ -50,6 +51,10 @@ def lost(speculation: Speculation, row: float, answers: list[list[int]]) -> list
                     break
                 spent[sequence] -= 1
     return list(spent.values())
+
+
+def drafted(speculation: Speculation, sequence: Sequence) -> tuple[int, ...]:
+    return speculation.drafts(dict.fromkeys(speculation.due([sequence]), 9), 64, 1).get(sequence, ())
 
 
 def misleading(seed: int) -> list[int]:
@@ -99,12 +104,12 @@ def test_a_text_that_lets_nothing_be_tried_is_looked_at_ever_less_often() -> Non
     answer.drafters[0].guess = noted  # type: ignore[method-assign]
     for step in range(1, 60):
         sequence.tokens.append(200 + step)
-        assert speculation.drafts({sequence: 9}, 64) == {}
+        assert drafted(speculation, sequence) == ()
     assert asked[:5] == [1, 3, 7, 15, 23] and asked[-1] == 55
     for token in PROMPT[:30]:
         sequence.tokens.append(token)
-        drafts = speculation.drafts({sequence: 9}, 64)
-    assert drafts[sequence][0] == PROMPT[30], "one that begins to repeat is noticed all the same"
+        drafts = drafted(speculation, sequence)
+    assert drafts[0] == PROMPT[30], "one that begins to repeat is noticed all the same"
     assert asked[-3:] == [sequence.new_tokens - 2, sequence.new_tokens - 1, sequence.new_tokens]
 
 
