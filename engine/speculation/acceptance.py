@@ -21,12 +21,18 @@ class Acceptance:
         self._right = [0.0] * len(FIRST_LIKELIHOODS)
         self._judged = [0.0] * len(FIRST_LIKELIHOODS)
 
-    def note(self, guess: Guess, came: list[int]) -> None:
-        """Judge a guess by the tokens that came: up to the first wrong one, those behind it tell nothing."""
+    def note(self, guess: Guess, came: list[int]) -> int:
+        """Judge a guess by the tokens that came: up to the first wrong one, those behind it tell nothing.
+
+        Returns how many were right.
+        """
+        count = 0
         for kind, token, right in zip(guess.kinds, guess.tokens, came, strict=False):
             self._note(kind, token == right)
             if token != right:
-                return
+                break
+            count += 1
+        return count
 
     def _note(self, kind: int, is_right: bool) -> None:
         self._right[kind] = self._memory * self._right[kind] + is_right
