@@ -158,7 +158,7 @@ def test_a_step_that_breaks_halfway_leaves_no_trace(fault_step: int, states: int
     heard = [bench.submit(request) for request in requests]
     real, steps = runner.run, 0
 
-    def halfway(batch: Rows[SequenceRows], meanwhile: Callable[[], None]) -> NDArray[np.float32]:
+    def halfway(batch: Rows[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         nonlocal steps
         steps += 1
         logits = real(batch if steps != fault_step else batch[: len(batch) // 2 + 1], meanwhile)
