@@ -1,10 +1,12 @@
 """What speculation gains: tokens a second through the engine's loop, with it and without, turn about, by kind of text.
 
-    python -m benchmarks.speculation [MODEL] --tokens 200 --rounds 5
+    python -m benchmarks.speculation [MODEL] --tokens 200 --rounds 5 --lanes 1
 
 prose goes on with a text at temperature 0.8, copy repeats its prompt and extract lists what it holds, both at
-temperature 0. Each round serves each text both ways, turn about, and the figure is the median of the rounds' ratios.
-Answers are compared: they must be the same.
+temperature 0. Two engines on one runner serve each text at once, one with drafts and one without, and a step is given
+to the one whose answers are shorter: so what else the machine does slows both alike. The figure is the median of the
+answers' ratios, beside the quartiles. With several lanes, so many answers of a kind run together, and the time is that
+until the first of them ends. Answers are compared: they must be the same.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 from engine.config import EngineConfig
 from engine.event_stream import EventStream
@@ -89,61 +91,105 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One answer and what it took."""
+    """Answers that ran together and what they took, from the first token of all to the end of the first."""
 
-    tokens: list[int]
-    seconds: float  # of the steps after the first token
+    answers: list[list[int]]
+    tokens: int
+    seconds: float
     drafted: int
     accepted: int
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
 
 
 class Engine:
     """A loop without its thread, which keeps what it has learned from one request to the next."""
 
-    def __init__(self, runner: Runner, tokenizer: Tokenizer, speculation: str, draft_max: int) -> None:
+    def __init__(
+        self, runner: Runner, memory: Memory, tokenizer: Tokenizer, speculation: str, options: argparse.Namespace
+    ) -> None:
         self._tokenizer = tokenizer
-        config = EngineConfig(lanes=1, speculation=speculation, draft_max=draft_max)
-        self.scheduler = Scheduler(config, Memory(runner, 1), runner)
+        config = EngineConfig(lanes=options.lanes, speculation=speculation, draft_max=options.draft_max)
+        self.scheduler = Scheduler(config, memory, runner)
         sampler = Sampler(min(runner.vocab_size, tokenizer.vocab_size))
         self._loop = EngineLoop(runner, self.scheduler, sampler, self._publish)
 
     def _publish(self, batch: list[Delivery], report: StepReport | None) -> None:
         """Nobody listens."""
 
-    def serve(self, request: Request) -> Served:
-        sequence = Sequence(request, request.max_tokens or 0, TokenChooser(request, self._tokenizer.end_ids))
-        output = RequestOutput(request, self._tokenizer, sequence.max_new_tokens)
-        self._loop.submit(Job(sequence, output, EventStream(lambda: None)))
+    def begin(self, requests: list[Request]) -> None:
+        """Take requests, and compute their first tokens."""
+        self._sequences = [
+            Sequence(request, request.max_tokens or 0, TokenChooser(request, self._tokenizer.end_ids))
+            for request in requests
+        ]
+        for sequence in self._sequences:
+            output = RequestOutput(sequence.request, self._tokenizer, sequence.max_new_tokens)
+            self._loop.submit(Job(sequence, output, EventStream(lambda: None)))
         self._loop._take_commands()
-        while sequence.new_tokens == 0:
+        while not all(sequence.new_tokens for sequence in self._sequences):
             self._loop.step()
+        self._first, self._seconds = self.tokens, 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Of all answers so far."""
+        return sum(sequence.new_tokens for sequence in self._sequences)
+
+    def step(self) -> None:
         began = time.perf_counter()
+        self._loop.step()
+        self._seconds += time.perf_counter() - began
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one has ended."""
+        return any(sequence.new_tokens == sequence.max_new_tokens for sequence in self._sequences)
+
+    def end(self) -> Served:
+        """Let the other answers end too."""
+        tokens, seconds = self.tokens - self._first, self._seconds
         while self.scheduler.has_work:
             self._loop.step()
-        seconds = time.perf_counter() - began
-        answer = sequence.tokens[sequence.prompt_tokens :]
-        return Served(answer, seconds, sequence.drafted, sequence.accepted)
+        answers = [sequence.tokens[sequence.prompt_tokens :] for sequence in self._sequences]
+        drafted, accepted = (sum(getattr(s, name) for s in self._sequences) for name in ("drafted", "accepted"))
+        return Served(answers, tokens, seconds, drafted, accepted)
+
+
+def _side_by_side(engines: tuple[Engine, Engine], requests: list[Request]) -> tuple[Served, Served]:
+    """Serve the same requests in two engines, step by step."""
+    for engine in engines:
+        engine.begin(requests)
+    while ahead := [engine for engine in engines if not engine.is_done]:
+        min(ahead, key=lambda engine: engine.tokens).step()
+    first, second = engines
+    return first.end(), second.end()
 
 
 def measure(runner: Runner, tokenizer: Tokenizer, options: argparse.Namespace) -> Iterator[Line]:
     """One line for each kind of text."""
-    engines = {mode: Engine(runner, tokenizer, mode, options.draft_max) for mode in ("off", str(options.speculation))}
+    memory = Memory(runner, 2 * options.lanes)  # of both: each keeps to the blocks and lanes that it was given
+    off, on = (Engine(runner, memory, tokenizer, mode, options) for mode in ("off", str(options.speculation)))
     found: dict[str, list[tuple[Served, Served]]] = {}
     for number in range(options.rounds + 1):
         for text in TEXTS:
-            request = _request(text, tokenizer, options.tokens, seed=number)
-            order = list(engines.items())[:: 1 if number % 2 else -1]
-            served = {mode: engine.serve(request) for mode, engine in order}
-            pair = served["off"], served[options.speculation]
-            if pair[0].tokens != pair[1].tokens:
+            requests = [
+                _request(text, tokenizer, options.tokens, seed=number * options.lanes + lane)
+                for lane in range(options.lanes)
+            ]
+            pair = _side_by_side((off, on), requests)
+            if pair[0].answers != pair[1].answers:
                 raise AssertionError(f"speculation changed an answer of the kind {text.kind}")
             if number:  # the first round warms up
                 found.setdefault(text.kind, []).append(pair)
-    pace = engines[options.speculation].scheduler.pace
     for kind, pairs in found.items():
         yield _line(kind, pairs)
-    step = pace.decode_seconds(1)
-    costs = {rows: pace.draft_seconds(1, rows) for rows in range(1, options.draft_max + 1)}
+    pace, lanes = on.scheduler.pace, options.lanes
+    step = pace.decode_seconds(lanes)
+    costs = {rows: pace.draft_seconds(lanes, rows) for rows in range(1, options.draft_max + 1)}
     yield {"what": "cost of a step with drafts, of one without"} | {
         f"{rows}": None if cost is None or not step else round(1 + cost / step, 2) for rows, cost in costs.items()
     }
@@ -162,12 +208,16 @@ def _request(text: Text, tokenizer: Tokenizer, tokens: int, seed: int) -> Reques
 def _line(kind: str, pairs: list[tuple[Served, Served]]) -> Line:
     """Medians over answers; rates leave out the first token, which comes with the prefill."""
     drafted, accepted = (sum(getattr(on, name) for _, on in pairs) for name in ("drafted", "accepted"))
+    ratios = [on.speed / off.speed for off, on in pairs]
     return {
         "kind": kind,
         "answers": len(pairs),
-        "off_tok_s": round(median((len(off.tokens) - 1) / off.seconds for off, _ in pairs), 1),
-        "on_tok_s": round(median((len(on.tokens) - 1) / on.seconds for _, on in pairs), 1),
-        "ratio": round(median(off.seconds / on.seconds for off, on in pairs), 3),
+        "off_tok_s": round(median(off.speed for off, _ in pairs), 1),
+        "on_tok_s": round(median(on.speed for _, on in pairs), 1),
+        "ratio": round(median(ratios), 3),
+        "quartiles": [round(ratio, 3) for ratio in quantiles(ratios, n=4, method="inclusive")[::2]]
+        if len(ratios) > 1
+        else None,
         "drafted": drafted,
         "acceptance": round(accepted / drafted, 3) if drafted else None,
     }
@@ -179,13 +229,14 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="catalogue name, .gguf file or folder [smollm2-135m]")
     parser.add_argument("--tokens", type=int, default=200, help="of each answer")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lanes", type=int, default=1, help="answers of a kind that run together")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--speculation", default="auto", choices=["auto", "ngram", "mtp"])
     parser.add_argument("--draft-max", type=int, default=7)
     options = parser.parse_args()
     with open_weights(resolve_model(options.model).path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-        runner_options = RunnerOptions(lanes=1, context_length=2048, threads=options.threads)
+        runner_options = RunnerOptions(lanes=2 * options.lanes, context_length=2048, threads=options.threads)
         runner = load_runner(file, runner_options, lambda stage, done: None).runner
         try:
             for line in measure(runner, tokenizer, options):

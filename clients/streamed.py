@@ -1,11 +1,12 @@
 """Asks for a streamed answer, and notes when each piece of it came."""
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+import orjson
 
 from clients.client import ApiError
 from clients.exchange import Address, Exchange
@@ -100,11 +101,11 @@ def _take_events(body: bytearray, answer: Streamed) -> None:
         event = bytes(body[:end])
         del body[: end + 2]
         if event.startswith(_DATA + b"{"):
-            answer.note(json.loads(event[len(_DATA) :]))
+            answer.note(orjson.loads(event[len(_DATA) :]))
 
 
 def _refusal(status: int, body: bytes) -> ApiError:
     try:
-        return ApiError(status, json.loads(body)["error"])
+        return ApiError(status, orjson.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return ApiError(status, {"message": f"HTTP {status}: {body[:200].decode(errors='replace')}"})

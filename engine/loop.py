@@ -69,6 +69,7 @@ class EngineLoop:
         self._jobs: dict[Sequence, Job] = {}
         self._timed: set[Sequence] = set()  # jobs that have a deadline
         self._outbox: list[Delivery] = []
+        self._report: StepReport | None = None  # of the last step, until it is published
         self._stopping = False
         self._watch = StepWatch()
 
@@ -104,14 +105,19 @@ class EngineLoop:
                 self._obey(self._inbox.get())
             for sequence in list(self._jobs):
                 self._end(sequence, ending(message))
-            self._publish(None)
+            self._publish()
 
     def step(self) -> None:
-        """Advance every running sequence, or at least some of them."""
+        """Advance every running sequence, or at least some of them.
+
+        What it has for readers is published while the next step is computed, or now if there is none: handing it over
+        wakes the event loop, whose work then takes the time of one thread of the team and not of all.
+        """
         began = self._clock()
         plan = self._scheduler.schedule()
         self._watch.begin(began, plan.total_rows)
         computed = self._run(plan)
+        self._publish()  # if there was no run, or it did not come to that
         accepted = self._answer(computed)
         ended = self._clock()
         if computed:
@@ -119,7 +125,9 @@ class EngineLoop:
         if self._scheduler.speculation.follows:
             ended = self._draft(computed, plan, ended)
         self._watch.end(ended)
-        self._publish(_report(plan, ended - began, accepted))
+        self._report = _report(plan, ended - began, accepted)
+        if not self._scheduler.has_work:
+            self._publish()
 
     def _take_commands(self) -> None:
         """Obey what has arrived; wait for the first command only while there is no work."""
@@ -154,7 +162,7 @@ class EngineLoop:
             self._fail(sequence, error)
         self._note_start(plan)
         try:
-            computed = compute(self._runner, plan)
+            computed = compute(self._runner, plan, self._publish)
         except Exception as error:
             if len(plan.rows) == 1 and not plan.draft_rows:
                 self._fail(plan.rows[0].sequence, error)
@@ -250,11 +258,12 @@ class EngineLoop:
         if job.output.finish_reason is not None:
             self._finish(sequence, job.output.finish_reason, now, stop=job.output.stop)
 
-    def _publish(self, report: StepReport | None) -> None:
+    def _publish(self) -> None:
         """Hand over all events of a step at once, and what it took."""
-        if self._outbox or report is not None:
-            self._deliver(self._outbox, report)
-            self._outbox = []
+        batch, report = self._outbox, self._report
+        self._outbox, self._report = [], None
+        if batch or report is not None:
+            self._deliver(batch, report)
 
     def _finish(self, sequence: Sequence, reason: FinishReason, now: float, stop: str | int | None = None) -> None:
         event = FinishEvent(

@@ -19,6 +19,7 @@ from engine.pooling import pooling_of
 from engine.sampling_defaults import SamplingDefaults, sampling_defaults
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
+from engine.text.template_file import given_template
 from engine.text.tokenizer import Tokenizer
 from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
@@ -36,6 +37,7 @@ class LoadOptions(RunnerOptions):
     """How to load and serve a model."""
 
     aliases: tuple[str, ...] = ()
+    chat_template: Path | None = None  # a jinja file that takes the place of the model's own template
     quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
     max_waiting: int = 256
     itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
@@ -79,11 +81,12 @@ class ServedModel:
 def load_model(argument: str | None, options: LoadOptions, progress: Progress) -> ServedModel:
     """Find, load and warm up a model; blocking. `progress` gets the stage's name and the share that is done."""
     progress("Finding the model", 0.0)
+    given = None if options.chat_template is None else given_template(options.chat_template)
     resolved = resolve_model(argument)
     file = quantized(_open(resolved.path, options), options.quantize)
     family_of(file)  # refuses an architecture before anything else takes time
     with ThreadPoolExecutor(1, "octavo-text") as beside:
-        text = beside.submit(_load_text, file)
+        text = beside.submit(_load_text, file, given)
         loaded = load_runner(file, options, progress)
     tokenizer, template, answers, constraints = text.result()
     if tokenizer.vocab_size > loaded.runner.vocab_size:
@@ -107,7 +110,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        fingerprint=fingerprint(without_draft(file), numerics),  # a draft head changes no bit
+        fingerprint=fingerprint(without_draft(file), f"{numerics}{given or ''}"),  # a draft head changes no bit
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
@@ -145,12 +148,13 @@ def describe_types(file: WeightsFile) -> str:
     return ", ".join(f"{name} {share}%" for name, share in shares if share > 0)
 
 
-def fingerprint(file: WeightsFile, numerics: str) -> str:
+def fingerprint(file: WeightsFile, how: str) -> str:
     """Hash what decides a request's bits: the weights (by a sample of each tensor), how they are run, our version.
 
+    `how` is how they are run, and the chat template where it is not the file's.
     Tier, threads and lanes are left out on purpose: they change no bit.
     """
-    digest = hashlib.sha256(f"octavo {VERSION} {numerics} {file.architecture}".encode())
+    digest = hashlib.sha256(f"octavo {VERSION} {how} {file.architecture}".encode())
     for key, value in sorted(file.metadata.items()):
         if not isinstance(value, list):
             digest.update(f"{key}={value!r}".encode())
@@ -162,10 +166,12 @@ def fingerprint(file: WeightsFile, numerics: str) -> str:
     return f"fp_{digest.hexdigest()[:16]}"
 
 
-def _load_text(file: WeightsFile) -> tuple[Tokenizer, ChatTemplate | None, AnswerFormat, ConstraintCompiler]:
-    """Build the tokenizer, the chat template where the file has one, and what reads and limits answers."""
+def _load_text(
+    file: WeightsFile, given: str | None
+) -> tuple[Tokenizer, ChatTemplate | None, AnswerFormat, ConstraintCompiler]:
+    """Build the tokenizer, the chat template (the one given, else the file's own, if any), and what reads answers."""
     tokenizer = Tokenizer.from_metadata(file.metadata)
-    source = file.metadata.get("tokenizer.chat_template")
+    source = file.metadata.get("tokenizer.chat_template") if given is None else given
     template = _template(source, tokenizer) if isinstance(source, str) else None
     answers = answer_format(None if template is None else template.source, tokenizer)
     return tokenizer, template, answers, ConstraintCompiler(tokenizer, answers.marks)

@@ -74,6 +74,7 @@ class Request:
     priority: int = 0  # the lower is admitted first; waiting makes up for it
     caller: bytes = b""  # whose key asked: callers take turns, and none sees what another has in the prefix cache
     cache_salt: str = ""  # a caller's own division of the prefix cache
+    caches_prompt: bool = True  # else all of its division is dropped when the last request of it ends
     explains_cache: bool = False  # FinishEvent.cache is wanted
     prediction: tuple[int, ...] = ()  # tokens that the answer will probably hold, in order
 

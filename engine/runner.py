@@ -1,6 +1,6 @@
 """Turns a step's rows into logits: fills the step record, looks up embeddings, runs the program."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,10 @@ class Runner:
         self._tables: list[NDArray[np.int32]] = []  # of the step; the program reads them by address
         self.draft = DraftRunner(draft, self._team, embed, vocab_size) if draft else None
 
-    def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
-        """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run."""
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
+        """As ModelRunner has it."""
         self._prepare(batch)
-        self._team.run(self._program, self.op_times)
+        self._team.run(self._program, self.op_times, meanwhile)
         return self._logits()
 
     def trace(self, batch: Sequence[SequenceRows]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

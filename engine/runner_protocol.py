@@ -1,6 +1,6 @@
 """The seam between the engine's loop and what computes logits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,8 +71,11 @@ class ModelRunner(Protocol):
     context_length: int
     vocab_size: int
 
-    def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
-        """Return float32 [rows that logits are wanted of, vocab_size] in order; a view valid until the next run."""
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
+        """Return float32 [rows that logits are wanted of, vocab_size] in order; a view valid until the next run.
+
+        `meanwhile` is called once other threads compute; it knows nothing of this step.
+        """
 
     @property
     def final(self) -> NDArray[np.float32]:

@@ -106,6 +106,14 @@ class Sequence:
         """Positions it can ever fill; the last new token is never fed."""
         return self.prompt_tokens + max(self.max_new_tokens, 1) - 1
 
+    def shares_cache_with(self, other: "Sequence") -> bool:
+        """Whether both belong to one division of the prefix cache."""
+        return self._division == other._division
+
+    @property
+    def _division(self) -> tuple[bytes, str]:
+        return self.request.caller, self.request.cache_salt
+
     def restart(self) -> None:
         """Begin again from the tokens, which stay, after all that was computed of them was given up."""
         self.computed = 0

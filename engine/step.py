@@ -1,5 +1,6 @@
 """Computes a step's plan: all its rows at once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -23,11 +24,11 @@ class Computed:
     drafts: tuple[int, ...] = ()  # tokens of the last rows, that were only guessed
 
 
-def compute(runner: ModelRunner, plan: StepPlan) -> list[Computed]:
-    """Run a plan; nothing of it is to be trusted if that raises."""
+def compute(runner: ModelRunner, plan: StepPlan, meanwhile: Callable[[], None]) -> list[Computed]:
+    """Run a plan; nothing of it is to be trusted if that raises. `meanwhile`: as ModelRunner.run has it."""
     if not plan.rows:
         return []
-    logits = runner.run([_sequence_rows(rows) for rows in plan.rows])
+    logits = runner.run([_sequence_rows(rows) for rows in plan.rows], meanwhile)
     logits_of = _dealt(logits, [rows.logit_rows for rows in plan.rows])
     final_of = _dealt(runner.final, [len(rows.final_rows) for rows in plan.rows])
     return [

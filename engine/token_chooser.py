@@ -1,6 +1,7 @@
 """What one request's next token depends on beside the logits: its random stream, rules, grammar and thinking budget."""
 
 import os
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ class TokenChooser:
 
     def __init__(self, request: Request, end_ids: frozenset[int] = frozenset()) -> None:
         self.params = request.sampling
-        self._random = random_stream(request.sampling.seed, request.choice)
+        # Setting a stream up takes as long as much else of a request; one that is greedy draws nothing.
+        is_greedy = request.sampling.temperature == 0
+        self._stream = partial(random_stream, request.sampling.seed, request.choice)
+        self._random = None if is_greedy else self._stream()
         rules = LogitRules(request, request.ending_tokens(end_ids))
         self._rules = rules if rules.are_needed else None
         self._thinking = None if request.thinking is None else ThinkingBudget(request.thinking)
@@ -25,6 +29,8 @@ class TokenChooser:
 
     def next_uniform(self) -> float:
         """Return the stream's next number in [0, 1)."""
+        if self._random is None:
+            self._random = self._stream()
         return self._random.random_sample()
 
     @property

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +122,20 @@ def _run(team):
 
 
 @njit_kernel
+def _start(team):
+    """Start the workers on the program; they go on with it until `_join`, and may have done all of it by then."""
+    _begin(team)
+
+
+@njit_kernel
+def _join(team):
+    """Run the caller's share of the program that was started, like a worker that comes late."""
+    record = record_at(team, TEAM_RECORD)
+    phase = atomic_load(team + np.uintp(_PHASE_AT))
+    run_ops(np.uintp(record.program), record.count, phase, np.int64(0), record.threads)
+
+
+@njit_kernel
 def _run_timed(team, times):
     """Like `_run`, with a clock around each op of the caller's; a loop of its own, so that others pay nothing."""
     record = record_at(team, TEAM_RECORD)
@@ -167,19 +182,32 @@ class Team:
         for worker in self._workers:
             worker.start()
 
-    def run(self, program: Program, times: NDArray[np.int64] | None = None) -> None:
+    def run(
+        self,
+        program: Program,
+        times: NDArray[np.int64] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
         """Run a program to its end; the caller's thread is thread 0.
 
         To `times`, [ops, 2], are added the nanoseconds that thread 0 worked at each op, and waited for the others.
+        `meanwhile` is called once the others have started, before thread 0 joins them; what it raises comes after the
+        end of the program.
         """
         if program is not self._program:
             _choose_program(self._address, np.uintp(program.address), np.int64(len(program)))
             self._program = program  # a late worker may still look at it
-        if times is None:
+        if times is not None:
+            assert times.shape == (len(program), 2) and times.dtype == np.int64 and meanwhile is None
+            _run_timed(self._address, times)
+        elif meanwhile is None:
             _run(self._address)
         else:
-            assert times.shape == (len(program), 2) and times.dtype == np.int64
-            _run_timed(self._address, times)
+            _start(self._address)
+            try:
+                meanwhile()
+            finally:
+                _join(self._address)
 
     def stop(self) -> None:
         """End the workers; the team cannot run again."""

@@ -5,10 +5,39 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
+CONTINUE = b"HTTP/1.1 100 "  # no answer yet, but a call for the request's body
 HEAD_SECONDS = 30.0  # for a head to arrive
+
+
+class JoinedWrites:
+    """What a cycle of uvicorn writes to: an answer's head waits for its body, so that both are one packet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+        self._is_begun = False
+
+    def write(self, data: bytes) -> None:
+        if self._is_begun or data.startswith(CONTINUE):
+            self._transport.write(data if self._head is None else self._head + data)
+            self._head = None
+        else:
+            self._head, self._is_begun = data, True
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def flush(self) -> None:
+        """Write a head that no body follows."""
+        if self._head is not None:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -43,7 +72,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_complete()
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self._join_writes(self.cycle)
+
+    def _join_writes(self, cycle: RequestResponseCycle) -> None:
+        writes = JoinedWrites(self.transport)
+
+        def on_response() -> None:
+            writes.flush()
+            self.on_response_complete()
+
+        cycle.transport = writes  # type: ignore[assignment]
+        cycle.on_response = on_response
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:

@@ -88,6 +88,10 @@ class HttpServer(uvicorn.Server):
         # The socket stays open for the drain, so that new requests hear 503 and not a refused connection.
         await self._serving.stop()
         await super().shutdown(sockets)
+        # Who has not read its last bytes in time is cut off.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which the transports close their sockets
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -51,7 +51,11 @@ class ChatPrompt:
 def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, object]) -> ChatPrompt:
     """Render and tokenize a chat of any length; raises RequestError for what cannot be done."""
     if model.template is None:
-        raise RequestError(f"The model '{model.id}' has no chat template; use POST /v1/completions.", param="messages")
+        raise RequestError(
+            f"The model '{model.id}' has no chat template; start the server with --chat-template, or use POST"
+            " /v1/completions.",
+            param="messages",
+        )
     _check_template_arguments(body.chat_template_kwargs)
     offer = offered_tools(body)
     wanted = wish(body, defaults, model.template.source, thinks=model.format.thinking is not None)

@@ -2,8 +2,10 @@
 
 import re
 import secrets
+import time
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import lru_cache
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,17 +36,25 @@ class RequestContext:
     def _with_headers(self, send: Send, request_id: str, path: str) -> Send:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
-                headers["Date"] = formatdate(usegmt=True)
-                headers["X-Content-Type-Options"] = "nosniff"
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id.encode("latin-1")),
+                    (b"date", http_date(int(time.time()))),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
                 if self.draining():
-                    headers["Connection"] = "close"
+                    MutableHeaders(scope=message)["Connection"] = "close"
                 if self.on_status is not None:
                     self.on_status(path, message["status"])
             await send(message)
 
         return send_with_headers
+
+
+@lru_cache(1)
+def http_date(seconds: int) -> bytes:
+    """A time since the epoch as headers have it."""
+    return formatdate(seconds, usegmt=True).encode()
 
 
 def plain_path(path: str) -> str:

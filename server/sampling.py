@@ -56,6 +56,7 @@ def requests_for(
             max_seconds=body.seconds,
             priority=body.priority,
             cache_salt=salt,
+            caches_prompt=body.cache_prompt,
             prediction=prediction,
             explains_cache=body.cache_report and place == choice == 0,
         )

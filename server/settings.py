@@ -76,6 +76,7 @@ class Settings(BaseSettings):
     send_timeout: float = Field(60.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a reader may stall
     max_body_bytes: int = Field(DEFAULT_MAX_BODY_BYTES, ge=1024, le=2**40)
     max_n: int = Field(16, ge=1, le=256)  # answers to one prompt
+    chat_template: Path | None = None  # a jinja file; None: the model's own
     default_chat_template_kwargs: JsonObject = Field(default_factory=dict)  # of chats that do not say otherwise
     reasoning_field: Literal["both", "reasoning_content", "reasoning", "none"] = "both"
     api_key: Keys = ()

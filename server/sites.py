@@ -7,6 +7,7 @@ an API key, the Host header must be a name of ours, and the Origin header, which
 import ipaddress
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -102,6 +103,7 @@ class Cors(CORSMiddleware):
         )
 
 
+@lru_cache(64)  # what clients call a server is one name or a few; to tell an address from a name takes long
 def host_name(authority: str) -> str:
     """The name in "name:port", "[address]:port" or a bare address of IPv6, in lower case."""
     authority = authority.strip().lower()

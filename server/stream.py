@@ -1,6 +1,7 @@
 """An answer on the wire: a stream with keep-alive comments, or one whole reply; a client that leaves aborts it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -79,10 +80,11 @@ class StreamedReply(EventSourceResponse):
             headers={**headers, "Cache-Control": "no-cache"},
             ping=options.ping_seconds,
             ping_message_factory=lambda: ping,
-            send_timeout=options.send_timeout_seconds,
             sep="\n",
         )
         self._exchange = exchange
+        self._send_seconds = options.send_timeout_seconds
+        self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -93,16 +95,21 @@ class StreamedReply(EventSourceResponse):
             self._exchange.close()
 
     async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        # As the base class does it, in a third of the time: this is done for every token.
-        try:
-            async with asyncio.timeout(self.send_timeout):
-                await send(message)
-        except TimeoutError:
-            raise SendTimeoutError from None
+        # The base class sets a timer here, for every token; ours is set once, below.
+        if self._sending_since is None:  # or a ping is on its way
+            self._sending_since = time.monotonic()
+        await send(message)
+        self._sending_since = None
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
-        # The base class polls for the end of uvicorn and then cuts the stream. The drain is ours.
-        await asyncio.get_running_loop().create_future()
+        # The base class polls for the end of uvicorn and then cuts the stream. The drain is ours: its task looks for
+        # sends that take too long instead.
+        left = self._send_seconds
+        while left > 0:
+            await asyncio.sleep(left)
+            since = self._sending_since
+            left = self._send_seconds - (0.0 if since is None else time.monotonic() - since)
+        raise SendTimeoutError
 
 
 async def _admitted(

@@ -6,7 +6,15 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from tests.tiny_models import CHATML, Weights, add_hyperparameters, add_metadata, byte_level_tokenizer
+from tests.tiny_models import (
+    CHATML,
+    Weights,
+    add_hyperparameters,
+    add_layer,
+    add_metadata,
+    byte_level_tokenizer,
+    write_out,
+)
 
 BIASED, HEAD_NORMED, POST_NORMED = ("qwen2",), ("qwen3", "gemma3"), ("gemma3",)
 
@@ -50,7 +58,10 @@ def write_tiny_family(
     weights.norm("output_norm", hidden)
     for layer in range(layers):
         name = f"blk.{layer}."
-        _add_layer(weights, architecture, name, hidden, heads * head_dim, kv_heads * head_dim, ffn)
+        add_layer(weights, name, hidden, heads * head_dim, kv_heads * head_dim, ffn)
+        if architecture in POST_NORMED:
+            weights.norm(name + "post_attention_norm", hidden)
+            weights.norm(name + "post_ffw_norm", hidden)
         if architecture in HEAD_NORMED:
             weights.norm(name + "attn_q_norm", head_dim)
             weights.norm(name + "attn_k_norm", head_dim)
@@ -58,25 +69,5 @@ def write_tiny_family(
             random = np.random.default_rng(seed + layer)
             for part, rows in {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}.items():
                 writer.add_tensor(f"{name}attn_{part}.bias", random.standard_normal(rows, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
-
-
-def _add_layer(
-    weights: Weights, architecture: str, name: str, hidden: int, q_rows: int, kv_rows: int, ffn: int
-) -> None:
-    weights.norm(name + "attn_norm", hidden)
-    weights.matrix(name + "attn_q", q_rows, hidden)
-    weights.matrix(name + "attn_k", kv_rows, hidden)
-    weights.matrix(name + "attn_v", kv_rows, hidden)
-    weights.matrix(name + "attn_output", hidden, q_rows)
-    weights.norm(name + "ffn_norm", hidden)
-    weights.matrix(name + "ffn_gate", ffn, hidden)
-    weights.matrix(name + "ffn_up", ffn, hidden)
-    weights.matrix(name + "ffn_down", hidden, ffn)
-    if architecture in POST_NORMED:
-        weights.norm(name + "post_attention_norm", hidden)
-        weights.norm(name + "post_ffw_norm", hidden)

@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from tests.tiny_models import Weights, add_hyperparameters, add_metadata, byte_level_tokenizer
+from tests.tiny_models import Weights, add_hyperparameters, add_metadata, byte_level_tokenizer, write_out
 
 
 def write_tiny_mixture(
@@ -57,10 +57,7 @@ def write_tiny_mixture(
             weights.experts(prefix + "ffn_gate_exps", experts, width, hidden)
             weights.experts(prefix + "ffn_up_exps", experts, width, hidden)
         weights.experts(prefix + "ffn_down_exps", experts, hidden, width)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 

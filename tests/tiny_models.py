@@ -63,12 +63,17 @@ def write_tiny_llama(
     if rope_freqs:  # divisors of the rotary frequencies, growing with the wavelength as those of llama 3 do
         writer.add_tensor("rope_freqs.weight", np.linspace(1, 8, head_dim // 2, dtype=np.float32))
     for layer in range(layers):
-        _add_layer(weights, f"blk.{layer}.", hidden, heads * head_dim, kv_heads * head_dim, ffn)
+        add_layer(weights, f"blk.{layer}.", hidden, heads * head_dim, kv_heads * head_dim, ffn)
+    write_out(writer)
+    return path
+
+
+def write_out(writer: gguf.GGUFWriter) -> None:
+    """Write the file, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 class Weights:
@@ -120,7 +125,8 @@ def _random_blocks(type_name: str, rows: int, columns: int, seed: int) -> NDArra
     return raw
 
 
-def _add_layer(weights: Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:
+def add_layer(weights: Weights, prefix: str, hidden: int, q_rows: int, kv_rows: int, ffn: int) -> None:
+    """Add what attention and feed-forward of every dense family have."""
     weights.norm(prefix + "attn_norm", hidden)
     weights.matrix(prefix + "attn_q", q_rows, hidden)
     weights.matrix(prefix + "attn_k", kv_rows, hidden)

@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from tests.tiny_models import Weights, add_metadata, byte_level_tokenizer
+from tests.tiny_models import Weights, add_metadata, byte_level_tokenizer, write_out
 
 INTERVAL = 2  # every second layer is attention
 
@@ -86,10 +86,7 @@ def write_tiny_qwen35(
         weights.matrix(name + "eh_proj", hidden, 2 * hidden)
         for norm in ("enorm", "hnorm", "shared_head_norm"):
             weights.norm(name + norm, hidden)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 

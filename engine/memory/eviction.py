@@ -27,9 +27,10 @@ class EvictionQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def rank(self, item: Item) -> float:
-        """The rank of a thing that is in the queue."""
-        return self._places[item][0]
+    def place(self, item: Item) -> tuple[float, int] | None:
+        """How far a thing's rank is above the clock, and the number that orders equal ranks; None if it is not in."""
+        place = self._places.get(item)
+        return None if place is None else (place[0] - self.clock, place[1])
 
     def add(self, item: Item, cost: float, used_at: float | None = None) -> None:
         """Put a thing in its place, or in a new one; `used_at` is what the clock was at its last use, if not now."""

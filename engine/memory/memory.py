@@ -113,8 +113,7 @@ class Memory:
         At least its last token stays to be computed. One that was preempted begins again in the same way.
         """
         assert sequence not in self._held and sequence.computed == 0
-        request = sequence.request
-        root = self._cache.root(root_digest(request.caller, request.cache_salt))
+        root = self._cache.root(_digest_of(sequence))
         self._cache.use(root)
         self._held[sequence] = _Held([root], [0] * len(self._pools))
         sequence.tables = tuple([] for _ in self._pools)
@@ -190,6 +189,10 @@ class Memory:
         for node in list(held.path[-1].children.values()):
             self._cache.settle(node)  # the fault may have come between making it and filling it
         self._release(sequence, held)
+
+    def drop_cached(self, sequence: Sequence) -> None:
+        """Cache nothing any more of a caller's division that a sequence belonged to and none that runs does."""
+        self._cache.drop_root(_digest_of(sequence))
 
     def _release(self, sequence: Sequence, held: _Held) -> None:
         for group, table in enumerate(sequence.tables):
@@ -320,3 +323,7 @@ class Memory:
     def _last_boundary(self, sequence: Sequence) -> int:
         """The end of the last full block that a prompt like this could go on from."""
         return (len(sequence.tokens) - 1) // self._block_tokens * self._block_tokens
+
+
+def _digest_of(sequence: Sequence) -> bytes:
+    return root_digest(sequence.request.caller, sequence.request.cache_salt)

@@ -2,14 +2,16 @@
 
 The file: MAGIC, then the frames of a JSON header and of one record a node, parents first. A frame is the length of its
 content (u64), the blake2b of the content, and the content. A record: which record is its parent's (u64, or FIRST of a
-chain), which groups' blocks it has (u64, a bit each), whether it has a state (u64), the digest of its parent, its
-tokens (i64 each), the blocks, the state. Chains begin with the digest of their caller and salt, so that a file gives
-one caller's text to no other.
+chain), which groups' blocks it has (u64, a bit each), whether it has a state and whether it was shared (u64, a bit
+each), the digest of its parent, its age (when it was used, f64; in each queue of those that may be evicted its rank,
+f64, and number, i64, -1 if it is not in), its tokens (i64 each), the blocks, the state. Chains begin with the digest of
+their caller and salt, so that a file gives one caller's text to no other.
 """
 
 import hashlib
 import json
 import logging
+import math
 import os
 import stat
 import struct
@@ -21,18 +23,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.memory.chain import DIGEST_BYTES, NO_SLOT, Node
-from engine.memory.prefix_cache import PrefixCache
+from engine.memory.prefix_cache import Age, PrefixCache
 from engine.runner_protocol import NO_BLOCK, ModelRunner
 
 logger = logging.getLogger(__name__)
 
-MAGIC = b"OCTAVOK1"
+MAGIC = b"OCTAVOK2"
 FOLDER = "octavo-prefixes"  # in the folder that the user named, which may hold other things and be open to others
 LIMIT_BYTES = 4 << 30  # of a file
 KEPT_FILES = 4  # in a folder: one for each model, type of keys and values, and version
 _FRAME = struct.Struct("<Q32s")
 _RECORD = struct.Struct("<QQQ32s")
+_USED = struct.Struct("<d")
+_PLACE = struct.Struct("<dq")
 FIRST = 2**64 - 1
+_NOT_IN = -1
+_HAS_STATE, _IS_SHARED = 1, 2
 
 
 class _BrokenFileError(Exception):
@@ -123,7 +129,7 @@ def _write(file: BinaryIO, cache: PrefixCache, runner: ModelRunner, identity: st
             if file.tell() + _record_bytes(node, runner) + _FRAME.size > limit_bytes:
                 break
             assert node.parent is not None
-            _write_frame(file, _record(node, numbers.get(node.parent, FIRST), runner))
+            _write_frame(file, _record(node, cache.age(node), numbers.get(node.parent, FIRST), runner))
             numbers[node] = len(numbers)
     return len(numbers)
 
@@ -139,15 +145,27 @@ def _chain(leaf: Node) -> list[Node]:
 
 def _record_bytes(node: Node, runner: ModelRunner) -> int:
     sizes = [group.block_bytes for group, block in zip(runner.groups, node.blocks, strict=True) if block != NO_BLOCK]
-    return _RECORD.size + 8 * len(node.tokens) + sum(sizes) + (node.state != NO_SLOT) * runner.state_bytes
+    return _head_bytes(runner) + sum(sizes) + (node.state != NO_SLOT) * runner.state_bytes
 
 
-def _record(node: Node, parent: int, runner: ModelRunner) -> bytes:
+def _head_bytes(runner: ModelRunner) -> int:
+    """Of a record, without blocks and state."""
+    return _RECORD.size + _age_bytes(runner) + 8 * runner.block_tokens
+
+
+def _age_bytes(runner: ModelRunner) -> int:
+    return _USED.size + _PLACE.size * (2 + len(runner.groups))
+
+
+def _record(node: Node, age: Age, parent: int, runner: ModelRunner) -> bytes:
     assert node.parent is not None
     held = [(group, block) for group, block in enumerate(node.blocks) if block != NO_BLOCK]
     mask = sum(1 << group for group, _ in held)
-    head = _RECORD.pack(parent, mask, node.state != NO_SLOT, node.parent.digest)
-    parts = [head, array("q", node.tokens).tobytes(), *(runner.read_block(group, block) for group, block in held)]
+    flags = (node.state != NO_SLOT) * _HAS_STATE | node.is_shared * _IS_SHARED
+    head = _RECORD.pack(parent, mask, flags, node.parent.digest)
+    places = (_PLACE.pack(*(place or (0.0, _NOT_IN))) for place in age.places)
+    parts = [head, _USED.pack(age.used_at), *places, array("q", node.tokens).tobytes()]
+    parts += [runner.read_block(group, block) for group, block in held]
     if node.state != NO_SLOT:
         parts.append(runner.read_state(node.state))
     return b"".join(parts)
@@ -169,6 +187,8 @@ def _checksum(content: bytes) -> bytes:
 class _Record:
     parent: int
     parent_digest: bytes
+    is_shared: bool
+    age: Age
     tokens: tuple[int, ...]
     blocks: dict[int, bytes]  # by group
     state: bytes | None
@@ -181,13 +201,9 @@ class _Loading:
         self.count = self.skipped = 0
         self._cache, self._runner = cache, runner
         self._nodes = dict[int, Node]()  # by the number of their record
+        self._ages = dict[Node, Age]()
         self._full = sum(1 << index for index, group in enumerate(runner.groups) if not group.window)
-        self._longest = (
-            _RECORD.size
-            + 8 * runner.block_tokens
-            + sum(group.block_bytes for group in runner.groups)
-            + runner.state_bytes
-        )
+        self._longest = _head_bytes(runner) + sum(group.block_bytes for group in runner.groups) + runner.state_bytes
 
     def read(self, file: BinaryIO, identity: str) -> None:
         """Take what there is room for."""
@@ -205,24 +221,29 @@ class _Loading:
                 self.skipped += 1
                 continue
             self._nodes[number] = node
+            self._ages[node] = record.age
             self._fill(node, record)
             self.count += 1
 
     def settle(self) -> None:
-        """Leave the tree as if sequences had filled it and ended, those worth most last."""
+        """Leave the tree as if sequences had filled it and ended, when those of the last process did."""
         for node in [*reversed(self._nodes.values()), *list(self._cache.roots.values())]:
             self._cache.settle(node)
+        self._cache.put_in_order(self._ages)
 
     def _parsed(self, content: bytes) -> _Record | None:
         """A record whose sizes are right."""
-        runner, at = self._runner, _RECORD.size + 8 * self._runner.block_tokens
+        runner, at = self._runner, _head_bytes(self._runner)
         if len(content) < at:
             return None
-        parent, mask, has_state, parent_digest = _RECORD.unpack_from(content)
+        parent, mask, flags, parent_digest = _RECORD.unpack_from(content)
+        has_state, is_shared = bool(flags & _HAS_STATE), bool(flags & _IS_SHARED)
+        ages_end = _RECORD.size + _age_bytes(runner)
+        age = _age(content[_RECORD.size : ages_end])
         sizes = {index: group.block_bytes for index, group in enumerate(runner.groups) if mask >> index & 1}
         state_bytes = runner.state_bytes if has_state else 0
-        tokens = tuple(array("q", content[_RECORD.size : at]))
-        if len(content) != at + sum(sizes.values()) + state_bytes:
+        tokens = tuple(array("q", content[ages_end:at]))
+        if age is None or len(content) != at + sum(sizes.values()) + state_bytes:
             return None
         if mask & self._full != self._full:
             return None
@@ -230,7 +251,7 @@ class _Loading:
         for group, size in sizes.items():
             blocks[group] = content[at : at + size]
             at += size
-        return _Record(parent, parent_digest, tokens, blocks, content[at:] if has_state else None)
+        return _Record(parent, parent_digest, is_shared, age, tokens, blocks, content[at:] if has_state else None)
 
     def _has_room(self, record: _Record) -> bool:
         return all(self._cache.pools[group].free_blocks for group in record.blocks)
@@ -242,7 +263,10 @@ class _Loading:
         if parent is None or parent.digest != record.parent_digest:
             return None
         node = self._cache.add_child(parent, record.tokens)
-        return node if node is not None and node.is_empty else None
+        if node is None or not node.is_empty:
+            return None
+        node.used_at, node.is_shared = record.age.used_at, record.is_shared
+        return node
 
     def _fill(self, node: Node, record: _Record) -> None:
         try:
@@ -262,6 +286,15 @@ class _Loading:
             self._cache.hold(node, group, block)
         finally:
             self._cache.release(group, block, node, was_passed=False)
+
+
+def _age(content: bytes) -> Age | None:
+    """What was written of a node's age; None if it is no number."""
+    (used_at,) = _USED.unpack_from(content)
+    places = list(_PLACE.iter_unpack(content[_USED.size :]))
+    if not all(map(math.isfinite, (used_at, *(rank for rank, _ in places)))):
+        return None
+    return Age(used_at, tuple(None if number == _NOT_IN else (rank, number) for rank, number in places))
 
 
 def _frames(file: BinaryIO, longest: int) -> Iterator[bytes | None]:

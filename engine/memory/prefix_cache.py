@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from engine.memory.blocks import BlockPool
 from engine.memory.chain import NO_SLOT, Node, block_digest
@@ -16,6 +17,14 @@ ATTENTION_TOKENS = 4096
 STATE_TOKENS = 512
 REMEMBERED = 16384  # digests of evicted blocks, so that a miss can be told from a prompt never seen
 TAILS = 4  # ends of sequences that a node remembers, likewise
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """When a node was used and when it is to go, by the clocks of eviction, which stand at 0."""
+
+    used_at: float
+    places: tuple[tuple[float, int] | None, ...]  # in each queue: its rank, and a number that orders equal ranks
 
 
 class PrefixCache:
@@ -36,6 +45,7 @@ class PrefixCache:
         self._windowed = tuple(EvictionQueue[Node]() for _ in groups)  # nodes whose block of the group nobody refers to
         self._free_slots = list(reversed(snapshot_slots))
         self._states = EvictionQueue[Node]()
+        self._queues = (self._leaves, self._states, *self._windowed)
         self._evicted = OrderedDict[bytes, None]()
 
     # The tree
@@ -110,6 +120,12 @@ class PrefixCache:
             self._take_out(node)
         assert parent is not None
         self.settle(parent)
+
+    def drop_root(self, digest: bytes) -> None:
+        """Take all out of the tree that begins with a root, which nobody uses."""
+        root = self.roots.get(digest)
+        for node in [] if root is None else list(root.children.values()):
+            self.detach(node)
 
     def settle(self, node: Node) -> None:
         """Let what no sequence begins with and nothing follows be evicted; what holds nothing goes at once."""
@@ -219,6 +235,19 @@ class PrefixCache:
         """The ends of all chains, those worth keeping first."""
         ends = [node for node in self.nodes() if not node.children]
         return sorted(ends, key=lambda node: (node.users > 0, node.used_at + self._cost(node)), reverse=True)
+
+    def age(self, node: Node) -> Age:
+        """How long ago a node was used, and where it stands among those that may be evicted."""
+        since = 0.0 if node.users else node.used_at - self._leaves.clock
+        return Age(since, tuple(queue.place(node) for queue in self._queues))
+
+    def put_in_order(self, ages: dict[Node, Age]) -> None:
+        """Let nodes that no sequence uses go in the order in which they would have gone when their ages were told."""
+        for index, queue in enumerate(self._queues):
+            places = [(place, node) for node, age in ages.items() if (place := age.places[index]) is not None]
+            for (rank, _), node in sorted(places, key=lambda one: one[0]):
+                if node in queue:
+                    queue.add(node, rank)
 
     def nodes(self) -> Iterator[Node]:
         """All nodes but the roots, each after its parent."""

@@ -15,9 +15,21 @@ STEPS_A_TARGET = 5
 LONG_GAP_SECONDS = 0.25
 LONGEST_GAP_STEPS = 8  # decode steps
 
+# Where no answer runs, whoever comes or goes waits for the end of the step.
+LONGEST_STEP_SECONDS = 0.5
+LEAST_ALONE = 64  # rows of such a step, however slow they are
+FIRST_ALONE = 128  # rows of the first of all
+# Where each step has a large fixed cost, such as reading many experts, it may be this share of a longer one. It is a
+# small difference of large times, believed only once two sizes were measured so often; until then every other is half.
+FIXED_SHARE = 0.05
+STEPS_TO_BELIEVE = 6
+
 
 class ChunkBudget:
     """Deals out one step's rows after another; told of each step by `begin`, then asked by `take` for each prompt.
+
+    A step without answers is no longer than LONGEST_STEP_SECONDS, or than FIXED_SHARE makes it, so that a newcomer, or
+    one who leaves, is seen soon also where a model is slow.
 
     Prompts always progress: within every `prefill_interval` steps the first of them gets LEAST_CHUNK rows, or all that
     it needs. Answers always progress: each has its row in every step, and no other chunk takes it beyond the target.
@@ -31,6 +43,7 @@ class ChunkBudget:
         self._planned = 0  # rows of the step so far
         self._seconds = math.inf
         self._least = 0
+        self._is_half = False  # the last step alone, if fixed costs are not known
         self.last_target: float | None = config.itl_target_seconds  # of the last step in which answers ran
 
     def target(self, single_rows: int) -> float | None:
@@ -48,6 +61,7 @@ class ChunkBudget:
         self._planned, self._least = single_rows, 0
         self._rows, self._seconds = self._config.prefill_rows, math.inf
         if single_rows == 0:
+            self._begin_alone()
             return
         self._lean_steps += 1
         if self._lean_steps >= self._config.prefill_interval:
@@ -63,6 +77,18 @@ class ChunkBudget:
         if room < free:
             self._rows = min(self._rows, to_knee)
         self._seconds = max(room, free)
+
+    def _begin_alone(self) -> None:
+        self._least = min(LEAST_ALONE, self._rows)
+        if not self._pace.knows_chunks:
+            self._rows = min(self._rows, FIRST_ALONE)
+        elif self._pace.measured_twice(STEPS_TO_BELIEVE):
+            fixed = self._pace.fixed_seconds
+            self._seconds = max(LONGEST_STEP_SECONDS, fixed / FIXED_SHARE) - fixed
+        else:
+            self._is_half = not self._is_half
+            self._seconds = LONGEST_STEP_SECONDS / (1 + self._is_half)
+            self._least = -(-self._least // (1 + self._is_half))
 
     def take(self, position: int, wanted: int) -> int:
         """How many of the `wanted` rows from a position on a prompt gets."""

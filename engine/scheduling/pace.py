@@ -133,6 +133,10 @@ class Pace:
         """Whether a chunk was measured yet."""
         return any(self._counts)
 
+    def measured_twice(self, steps: int) -> bool:
+        """Whether two sizes of chunks, powers of two apart, were measured so often that fixed costs can be told."""
+        return sum(count >= steps for count in self._counts) > 1
+
     @property
     def fixed_seconds(self) -> float:
         """What prompt rows add to a step, however few they are."""

@@ -8,8 +8,9 @@ Then the same holds for the next. Only a bounded number of later requests can be
 """
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
@@ -73,6 +74,11 @@ class Scheduler:
             self._memory.forget(sequence)
         else:
             self._memory.release(sequence)
+        if not sequence.request.caches_prompt and not any(map(sequence.shares_cache_with, self._all())):
+            self._memory.drop_cached(sequence)
+
+    def _all(self) -> Iterator[Sequence]:
+        return chain(self.running, self.waiting)
 
     def schedule(self) -> StepPlan:
         """Admit what fits, then plan a step: one row of each decoding sequence, then rows of prompts, oldest first.
@@ -175,19 +181,19 @@ class Scheduler:
 
     def _with_drafts(self, single: list[PlannedRows]) -> list[PlannedRows]:
         """Add guessed tokens to the rows of sequences that decode, where there is room without taking another's."""
-        if self.speculation.is_off:
+        due = self.speculation.due([rows.sequence for rows in single])
+        if not due:
             return single
-        rooms = {rows.sequence: self._unless_faulty(self._draft_room, rows.sequence) or 0 for rows in single}
+        rooms = {sequence: self._unless_faulty(self._draft_room, sequence) or 0 for sequence in due}
         running = [rows for rows in single if rows.sequence in self.running]
-        rooms = {rows.sequence: rooms[rows.sequence] for rows in running}
-        most = min(self._max_rows, self._max_logit_rows) - len(rooms)
-        drafts = self.speculation.drafts(rooms, most)
+        rooms = {rows.sequence: rooms[rows.sequence] for rows in running if rows.sequence in rooms}
+        most = min(self._max_rows, self._max_logit_rows) - len(running)
+        drafts = self.speculation.drafts(rooms, most, len(running))
         planned = []
         for rows in running:
             tokens = drafts.get(rows.sequence, ())
-            has_room = not tokens or self._unless_faulty(
-                self._memory.grow, rows.sequence, rows.sequence.computed + 1 + len(tokens)
-            )
+            end = rows.sequence.computed + 1 + len(tokens)
+            has_room = bool(tokens) and self._unless_faulty(self._memory.grow, rows.sequence, end)
             planned.append(replace(rows, drafts=tokens) if has_room else rows)
         return planned
 

@@ -1,5 +1,8 @@
 """How often guesses were right: of one sequence, and of all as what to expect of the next."""
 
+from itertools import accumulate
+from operator import mul
+
 from engine.speculation.guess import FIRST_LIKELIHOODS, Guess
 
 _FIRST_WEIGHT = 4.0  # judged guesses that the first likelihoods count as
@@ -18,12 +21,18 @@ class Acceptance:
         self._right = [0.0] * len(FIRST_LIKELIHOODS)
         self._judged = [0.0] * len(FIRST_LIKELIHOODS)
 
-    def note(self, guess: Guess, came: list[int]) -> None:
-        """Judge a guess by the tokens that came: up to the first wrong one, those behind it tell nothing."""
+    def note(self, guess: Guess, came: list[int]) -> int:
+        """Judge a guess by the tokens that came: up to the first wrong one, those behind it tell nothing.
+
+        Returns how many were right.
+        """
+        count = 0
         for kind, token, right in zip(guess.kinds, guess.tokens, came, strict=False):
             self._note(kind, token == right)
             if token != right:
-                return
+                break
+            count += 1
+        return count
 
     def _note(self, kind: int, is_right: bool) -> None:
         self._right[kind] = self._memory * self._right[kind] + is_right
@@ -41,8 +50,4 @@ class Acceptance:
 
     def chances(self, guess: Guess) -> list[float]:
         """How likely each token of a guess is right together with those before it."""
-        chances, chance = [], 1.0
-        for kind in guess.kinds:
-            chance *= self.likelihood(kind)
-            chances.append(chance)
-        return chances
+        return list(accumulate(map(self.likelihood, guess.kinds), mul))

@@ -7,6 +7,7 @@ from typing import Protocol
 # A guess is of the kind of what it was made from and of how much of the text before it agreed with the answer.
 _AGREEMENTS = (3, 4, 6, 10, 16, 32)  # tokens: the bounds between kinds
 _KINDS = len(_AGREEMENTS) + 1
+_KIND_OF = tuple(bisect_right(_AGREEMENTS, agreed) for agreed in range(_AGREEMENTS[-1] + 1))
 _FROM_TEXT, _FROM_PREDICTION, _FROM_MODEL = 0, _KINDS, 2 * _KINDS
 # How likely guesses are taken to be right before any was judged: by agreement, and the model's own.
 FIRST_LIKELIHOODS = (
@@ -38,8 +39,9 @@ class Drafter(Protocol):
 
 def looked_up(tokens: tuple[int, ...], agreed: int, *, from_prediction: bool = False) -> Guess:
     """A guess from a text of which `agreed` tokens before it are those of the answer."""
-    first = _FROM_PREDICTION if from_prediction else _FROM_TEXT
-    return Guess(tokens, tuple(first + bisect_right(_AGREEMENTS, agreed + place) for place in range(len(tokens))))
+    first, last = _FROM_PREDICTION if from_prediction else _FROM_TEXT, agreed + len(tokens)
+    kinds = _KIND_OF[agreed:last]
+    return Guess(tokens, tuple([first + kind for kind in kinds] + [first + _KINDS - 1] * (len(tokens) - len(kinds))))
 
 
 def drafted_by_model(tokens: tuple[int, ...]) -> Guess:

@@ -21,7 +21,9 @@ class TextIndex:
         end = min(len(tokens), self._read + most)
         for size, places in self._places.items():
             first = max(self._read, size)  # places that follow a run: the end of the text is none of them
-            if first < end:
+            if first + 1 == end:  # as in each step of an answer, where it takes a third of the time
+                places[tuple(tokens[first - size : first])] = first
+            elif first < end:
                 columns = (tokens[first - size + column : end - size + column] for column in range(size))
                 places.update(zip(zip(*columns, strict=True), range(first, end), strict=True))
         self._read = end

@@ -5,12 +5,14 @@ With guesses of the chances c1 >= c2 >= ... of all sequences, n of them make the
     (1 + (c1 + ... + cn) / sequences) / (1 + seconds of n draft rows / seconds of the step without)
 
 times as fast in tokens a second. Chances are measured, at no cost, for guesses that were not tried as well; seconds are
-those of the steps before (see Pace). What is decided here changes when a token comes, never which.
+those of the steps before (see Pace). Chances may deceive: what wrong guesses cost an answer is bounded by its Account.
+What is decided here changes when a token comes, never which.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
@@ -18,13 +20,16 @@ from engine.runner_protocol import DraftModel
 from engine.scheduling.pace import Pace
 from engine.sequence import Sequence
 from engine.speculation.acceptance import Acceptance
+from engine.speculation.account import Account
 from engine.speculation.guess import NOTHING, Drafter, Guess, drafted_by_model
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.ngram import LookupDrafter
-from engine.speculation.worth import Worth
+from engine.speculation.worth import Worth, could_gain
 from engine.step import Computed
 
 logger = logging.getLogger(__name__)
+
+MOST_PAUSE = 7  # steps without a guess, after guesses of which nothing was tried
 
 
 @dataclass(slots=True)
@@ -33,9 +38,34 @@ class _Answer:
 
     drafters: list[Drafter]
     acceptance: Acceptance
+    account: Account = field(default_factory=Account)
     guess: Guess = NOTHING
+    tried: int = 0  # of the guess
     guessed_at: int = 0  # tokens that the sequence had then
     is_trusted: bool = True
+    pause_steps: int = 0  # after the last guess
+    to_wait: int = 0  # steps until the next, that one too
+
+    def is_due(self) -> bool:
+        """Whether to guess in this step."""
+        self.to_wait = max(0, self.to_wait - 1)
+        return not self.to_wait
+
+    def pause(self, *, was_tried: bool) -> None:
+        """After a guess of which nothing was tried, leave out steps: guessing takes time, and the more lanes the more.
+
+        A text that begins to repeat is noticed so much later, with the more certainty.
+        """
+        self.pause_steps = 0 if was_tried else min(2 * self.pause_steps + 1, MOST_PAUSE)
+        self.to_wait = self.pause_steps + 1
+
+    def judge(self, tokens: list[int]) -> None:
+        """Compare the last guess with what came, and have none until the next."""
+        if self.guessed_at:
+            came = tokens[self.guessed_at :]
+            right = self.acceptance.note(self.guess, came)
+            self.account.note(len(came), min(right, self.tried))
+        self.guessed_at, self.guess, self.tried = len(tokens), NOTHING, 0
 
 
 class Speculation:
@@ -61,21 +91,44 @@ class Speculation:
         """Whether the final states of all rows are wanted."""
         return self._model is not None
 
-    def drafts(self, rooms: Mapping[Sequence, int], most: int) -> dict[Sequence, tuple[int, ...]]:
-        """The tokens to try after the last of each sequence, no more than its room and `most` of all together."""
-        lanes = len(rooms)
+    def due(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Those that are to be asked for drafts in the step to come, in which all of them decode."""
+        if self.is_off or len(sequences) >= self._knee:
+            return []
+        return [sequence for sequence in sequences if self._answer(sequence).is_due() or self.follows]
+
+    def drafts(self, rooms: Mapping[Sequence, int], most: int, lanes: int) -> dict[Sequence, tuple[int, ...]]:
+        """The tokens to try after the last of each sequence, no more than its room and `most` of all together.
+
+        `rooms`: of those that are due, among so many lanes that decode.
+        """
         most = min(most, self._knee - lanes)
-        if self.is_off or lanes == 0 or most <= 0:
+        if most <= 0:
             return {}
+        guessed = {sequence: answer for sequence in rooms if (answer := self._guessed(sequence)).guess.tokens}
+        drafts = self._chosen(guessed, rooms, most, lanes) if guessed else {}
+        for sequence in rooms:
+            self._answers[sequence].pause(was_tried=sequence in drafts)
+        return drafts
+
+    def _chosen(
+        self, guessed: Mapping[Sequence, _Answer], rooms: Mapping[Sequence, int], most: int, lanes: int
+    ) -> dict[Sequence, tuple[int, ...]]:
+        """Those guessed tokens that are worth their rows, and are paid for."""
+        hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
+        # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
+        prices = self._worth.prices(lanes, most) if could_gain(sum(map(sum, hopes.values())), lanes) else []
         chances = []
-        for sequence, room in rooms.items():
-            answer = self._guessed(sequence)
-            chances += [(chance, sequence) for chance in answer.acceptance.chances(answer.guess)[:room]]
+        for sequence, answer in guessed.items():
+            room = answer.account.rows_at(prices)
+            chances += [(chance, sequence) for chance in hopes[sequence][:room]]
         chances.sort(key=lambda one: one[0], reverse=True)
-        drafts = dict.fromkeys(rooms, 0)
-        for _, sequence in chances[: self._worth.rows([chance for chance, _ in chances[:most]], lanes)]:
-            drafts[sequence] += 1
-        return {sequence: self._answers[sequence].guess.tokens[:rows] for sequence, rows in drafts.items() if rows}
+        count = self._worth.rows([chance for chance, _ in chances], lanes, prices)
+        drafts = Counter(sequence for _, sequence in chances[:count])
+        for sequence, rows in drafts.items():
+            guessed[sequence].tried = rows
+            guessed[sequence].account.pay(rows, prices[count - 1] / count)
+        return {sequence: guessed[sequence].guess.tokens[:rows] for sequence, rows in drafts.items()}
 
     def follow(self, steps: list[Computed]) -> int:
         """Have the draft block take in a step's rows, and guess for the next; returns how many rounds that took."""
@@ -112,8 +165,7 @@ class Speculation:
         answer = self._answer(sequence)
         if answer.guessed_at == len(sequence.tokens):
             return answer
-        answer.acceptance.note(answer.guess, sequence.tokens[answer.guessed_at :])
-        answer.guessed_at, answer.guess = len(sequence.tokens), NOTHING
+        answer.judge(sequence.tokens)
         try:
             guesses = (drafter.guess(sequence.tokens, self._most) for drafter in answer.drafters if answer.is_trusted)
             answer.guess = next((guess for guess in guesses if guess.tokens), NOTHING)
@@ -122,17 +174,21 @@ class Speculation:
             answer.is_trusted = False
         return answer
 
-    def _wanted(self, ready: list[Sequence]) -> dict[Sequence, int]:
+    def _wanted(self, ready: list[Sequence]) -> Mapping[Sequence, int]:
         """How many tokens of each sequence the draft block should guess: where it is likelier right than a look-up."""
         assert self._model is not None
         hoped, chances = drafted_by_model((0,) * self._most), []
+        prices = self._worth.prices(len(ready), self._knee - len(ready))
+        in_all = self._worth.prices_with_rounds(len(ready), prices)
         for sequence in ready:
             answer = self._guessed(sequence)
-            own = answer.acceptance.chances(hoped)[: self._model.room(sequence)]
+            room = min(self._model.room(sequence), answer.account.rows_at(in_all))
+            own = answer.acceptance.chances(hoped)[:room]
             if answer.is_trusted and sum(own) > sum(answer.acceptance.chances(answer.guess)):
                 chances += [(chance, sequence) for chance in own]
         chances.sort(key=lambda one: one[0], reverse=True)
-        wanted: dict[Sequence, int] = {}
-        for _, sequence in chances[: self._worth.model_rows([chance for chance, _ in chances], len(ready))]:
-            wanted[sequence] = wanted.get(sequence, 0) + 1
+        count = self._worth.model_rows([chance for chance, _ in chances], len(ready), in_all)
+        wanted = Counter(sequence for _, sequence in chances[:count])
+        for sequence, rows in wanted.items():
+            self._answers[sequence].account.pay(rows, (in_all[count - 1] - prices[count - 1]) / count)
         return wanted

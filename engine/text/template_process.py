@@ -25,13 +25,11 @@ class TemplateProcess:
     def __init__(self) -> None:
         self._worker = WorkerProcess(WORKER, "renders chat templates")
 
-    def compile(self, source: str) -> None:
-        """Raises ModelFileError for a template that cannot be compiled."""
+    def compile(self, source: str, what: str = "The model's chat template") -> None:
+        """Raises ModelFileError, which calls it `what`, for a template that cannot be compiled."""
         kind, words = self._ask(source, None)
         if kind != "text":
-            raise ModelFileError(
-                f"The model's chat template cannot be compiled: {words.rstrip('.')}; use another file."
-            )
+            raise ModelFileError(f"{what} cannot be compiled: {words.rstrip('.')}; use another file.")
 
     def render(self, source: str, variables: Mapping[str, object]) -> str:
         """Raises RefusedByTemplateError, BrokenTemplateError, or TemplateError where a limit is passed."""

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.text.pretokenizers_json import pre_tokenizer_name
+from engine.text.template_file import read_template
 from engine.text.vocabulary import END_MARKERS, PREFIX, TokenType
 from engine.weights.gguf_values import MetadataValue
 from engine.weights.json_file import read_json_object
 
 MAX_TOKENIZER_BYTES = 100_000_000
-MAX_TEMPLATE_BYTES = 1 << 20
 MAX_TOKENS = 1 << 22
 _NEVER_MERGED = -1e9
 
@@ -213,13 +213,8 @@ def _post_processors(files: _TokenizerFiles) -> list[Mapping[str, Any]]:
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja wins over the configuration, where several templates may stand by name."""
     path = folder / "chat_template.jinja"
-    try:
-        if path.exists():
-            if path.stat().st_size > MAX_TEMPLATE_BYTES:
-                raise ModelFileError(f"{path} has more than {MAX_TEMPLATE_BYTES} bytes; fetch it again.")
-            return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{path} cannot be read: {error}; fetch it again.") from error
+    if path.exists():
+        return read_template(path)
     template = config.get("chat_template")
     if isinstance(template, list):
         named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]

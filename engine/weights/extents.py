@@ -14,6 +14,6 @@ def checked_extent(start: int, size: int, limit: int, what: str, path: str | Pat
     if size < 0 or start < 0 or end > limit:
         raise ModelFileError(
             f"{path} is truncated or broken: {what} needs {size} bytes at byte {start}, but only"
-            f" {max(limit - start, 0)} are there; fetch the file again."
+            f" {max(limit - start, 0)} are left; fetch the file again."
         )
     return end

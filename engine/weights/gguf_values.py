@@ -16,6 +16,7 @@ MetadataValue: TypeAlias = "bool | int | float | str | NDArray[Any] | list[str] 
 
 MAX_NAME_BYTES = 65535  # the format's own limit for a key
 MAX_ARRAY_DEPTH = 4
+MAX_HEADER_BYTES = 100_000_000  # ten times the largest; what is read of them takes several times the memory
 
 UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
 NUMBER_DTYPES: dict[int, np.dtype[Any]] = {
@@ -42,7 +43,7 @@ class ValueReader:
 
     def __init__(self, buffer: mmap.mmap, path: Path, position: int = 0) -> None:
         self._buffer = buffer
-        self._size = len(buffer)
+        self._size = min(len(buffer), MAX_HEADER_BYTES)
         self._path = path
         self.position = position
 
@@ -53,7 +54,7 @@ class ValueReader:
         return int(_U64.unpack_from(self._buffer, self._advance(8, what))[0])
 
     def count(self, minimum_bytes: int, what: str) -> int:
-        """A u64 count of things that take at least `minimum_bytes` each in the rest of the file."""
+        """A u64 count of things that take at least `minimum_bytes` each in the rest of the header."""
         count = self.u64(f"the number of {what}")
         checked_extent(self.position, count * minimum_bytes, self._size, f"the list of {count} {what}", self._path)
         return count

@@ -20,6 +20,7 @@ from engine.weights.mapped_bytes import MappedBytes
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # the reference library's own limit
 MAX_DIMENSIONS = 16
+MAX_SIZE = 1 << 63  # JSON's numbers have no end
 # Bits an element, of every type of the format.
 DTYPE_BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -115,7 +116,7 @@ def _read_entry(name: str, entry: Any, start: int, path: Path) -> StoredTensor:
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < MAX_SIZE for size in value)
 
 
 def _check_contiguous(tensors: list[StoredTensor], start: int, size: int, path: Path) -> None:

@@ -16,20 +16,15 @@ from engine.text.tokenizer_json import tokenizer_metadata
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.gguf_values import MetadataValue
 from engine.weights.json_file import read_json_object
-from engine.weights.mapping.config import read_config
+from engine.weights.mapping.config import float32, read_config
 from engine.weights.mapping.families import map_model
 from engine.weights.mapping.recipe import Recipe
+from engine.weights.metadata import Metadata
 from engine.weights.safetensors_shards import SafetensorsShards
 from engine.weights.widen import as_float32
 
-# generation_config.json -> general.sampling.*
-_SAMPLING_KEYS = {
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-}
+# Numbers of generation_config.json -> general.sampling.*
+_SAMPLING_KEYS = {"temperature": "temp", "top_p": "top_p", "min_p": "min_p", "repetition_penalty": "penalty_repeat"}
 _ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -154,11 +149,16 @@ class SafetensorsFolder:
 
 
 def _sampling_metadata(folder: Path) -> dict[str, MetadataValue]:
-    """What generation_config.json says of how tokens are chosen, under GGUF's keys."""
+    """What generation_config.json says of how tokens are chosen, under GGUF's keys. Raises ModelFileError."""
     path = folder / "generation_config.json"
-    config = read_json_object(path) if path.exists() else {}
-    said = {f"general.sampling.{key}": config.get(name) for name, key in _SAMPLING_KEYS.items()}
-    return {key: value for key, value in said.items() if value is not None}
+    said = read_json_object(path) if path.exists() else {}
+    config = Metadata({name: value for name, value in said.items() if value is not None}, path)
+    asked: dict[str, MetadataValue] = {
+        key: float32(config.number(name)) for name, key in _SAMPLING_KEYS.items() if name in config
+    }
+    if "top_k" in config:
+        asked["top_k"] = config.integer("top_k", minimum=-1)
+    return {f"general.sampling.{key}": value for key, value in asked.items()}
 
 
 def _order(recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:

@@ -150,6 +150,7 @@ def engine_load(settings: Settings) -> Load:
             threads=settings.threads,
             isa=settings.isa,
             kv_type=settings.kv_type,
+            chat_template=settings.chat_template,
             quantize=settings.quantize,
             kv_memory=None if size is None else bytes_of(size, available_memory()),
             itl_target_ms=settings.itl_target_ms,

@@ -50,6 +50,9 @@ def serve(
     max_queue: Annotated[int | None, typer.Option(help="Requests that may wait before 429 [256].")] = None,
     drain_timeout: Annotated[float | None, typer.Option(help="Seconds for running requests at stop [30].")] = None,
     max_n: Annotated[int | None, typer.Option(help="Answers to one prompt that a request may ask for [16].")] = None,
+    chat_template: Annotated[
+        str | None, typer.Option(help="Jinja file with the chat template [the model's own].")
+    ] = None,
     default_chat_template_kwargs: Annotated[
         str | None,
         typer.Option(help="""JSON object of arguments to the chat template, as {"enable_thinking": false}."""),

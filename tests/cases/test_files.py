@@ -16,6 +16,7 @@ from engine.weights.open_weights import open_weights
 from tests.cases.real import RealServer, serving, tiny_model
 from tests.e2e.processes import run_to_end
 from tests.engine.weights.gguf_bytes import ARCHITECTURE, gguf_bytes, pair, tensor
+from tests.tiny_models import write_out
 
 # By type, the bytes of a zero.
 SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 8: 8, 9: 12, 10: 8, 11: 8, 12: 8}
@@ -76,7 +77,7 @@ def test_a_cut_names_what_is_missing_and_how_much_is_there(tmp_path: Path) -> No
     path = tiny_model(tmp_path, "plain")
     os.truncate(path, path.stat().st_size - 100)
     message = refusal(path)
-    assert "needs" in message and "are there" in message
+    assert "needs" in message and "are left" in message
 
 
 def test_a_sparse_file_is_no_model(tmp_path: Path) -> None:
@@ -125,10 +126,7 @@ def split(folder: Path, name: str = "m", **wrong: Any) -> list[Path]:
     writer = gguf.GGUFWriter(folder / f"{name}.gguf", "llama", split_max_tensors=1)
     for key in ("a", "b", "c"):
         writer.add_tensor(key, np.ones(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return sorted(folder.glob(f"{name}-*.gguf"))
 
 

@@ -74,10 +74,10 @@ def test_a_fault_of_one_request_is_not_seen_by_others(plain: RealServer, monkeyp
     runner = plain.live.model.service._runner
     run, poison = runner.run, plain.token("#")
 
-    def break_on_poison(batch: Any) -> Any:
+    def break_on_poison(batch: Any, meanwhile: Any) -> Any:
         if any(poison in rows.tokens for rows in batch):
             raise ZeroDivisionError("poison")
-        return run(batch)
+        return run(batch, meanwhile)
 
     monkeypatch.setattr(runner, "run", break_on_poison)
     with ThreadPoolExecutor(9) as pool:

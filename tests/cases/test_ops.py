@@ -68,7 +68,7 @@ def test_an_engine_that_hangs_is_told_and_so_is_its_return(tmp_path: Path, monke
         server.complete(max_tokens=2)
         runner = server.live.model.service._runner
         run, proceed = runner.run, threading.Event()
-        monkeypatch.setattr(runner, "run", lambda batch: run(batch) if proceed.wait(30) else None)
+        monkeypatch.setattr(runner, "run", lambda *step: run(*step) if proceed.wait(30) else None)
         answer = pool.submit(server.complete, max_tokens=2, ignore_eos=True)
         assert eventually(lambda: server.http.get("/health").status_code == 503)
         assert server.http.get("/ready").status_code == 503

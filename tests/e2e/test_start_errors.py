@@ -8,7 +8,7 @@ import gguf
 import pytest
 
 from tests.e2e.processes import run_to_end
-from tests.tiny_models import write_tiny_llama
+from tests.tiny_models import write_out, write_tiny_llama
 
 
 @pytest.fixture
@@ -64,10 +64,7 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "mamba")
     writer.add_tokenizer_model("gpt2")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     assert "'mamba'" in error_line(str(path))
 
 
@@ -97,6 +94,12 @@ def test_a_port_in_use(model: Path) -> None:
 )
 def test_a_bad_flag(model: Path, flags: list[str], named: str) -> None:
     assert named in error_line(str(model), *flags)
+
+
+def test_a_chat_template_that_does_not_compile(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text("{% endif %}")
+    assert f"The chat template {path} cannot be compiled" in error_line(str(model), "--chat-template", str(path))
 
 
 def test_a_name_that_is_nothing() -> None:

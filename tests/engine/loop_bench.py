@@ -69,9 +69,10 @@ class Bench:
         return heard
 
     def step(self) -> None:
-        """Obey waiting commands and run one step, as the thread does."""
+        """Obey waiting commands and run one step, as the thread does; what the next would publish is heard now."""
         self.loop._take_commands()
         self.loop.step()
+        self.loop._publish()
 
     def finish(self) -> None:
         while self.scheduler.has_work or not self.loop._inbox.empty():

@@ -51,11 +51,13 @@ class ScriptedRunner:
         self._states = np.full((state_slots, context_length), -1)
         self._kept: dict[int, range] = {}  # by slot: positions of the rows of its last step, if it kept its states
 
-    def run(self, batch: Sequence[SequenceRows]) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         assert batch and not self.closed
         assert sum(len(rows.tokens) for rows in batch) <= self.max_rows
         self.batches.append([(rows.position, len(rows.tokens)) for rows in batch])
         self.before_run(batch)
+        if meanwhile is not None:
+            meanwhile()
         for rows in batch:
             self._write(rows)
         states = [hidden_state(self._read(rows)[: rows.position + i + 1]) for rows in batch for i in rows.final_rows]

@@ -1,6 +1,6 @@
 """The promise: a sequence's logits have the same bits whoever shares the step, and however the work is cut up."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -95,20 +95,8 @@ def add_outliers(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(model: Path) -> Iterator[Runner]:
-    with loaded(model) as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def tokens(runner: Runner) -> list[int]:
     return random_tokens(runner, TOKENS, seed=1)
-
-
-@pytest.fixture(scope="module")
-def expected(runner: Runner, tokens: list[int]) -> Float32:
-    """The logits of every token, fed one at a time to one thread of the best tier."""
-    return feed(runner, tokens, range(blocks_for(TOKENS)), chunk=1)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 512])

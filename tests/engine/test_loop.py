@@ -1,14 +1,19 @@
 """The engine's loop, driven step by step without its thread."""
 
 import random
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.event_stream import EventStream
 from engine.request import FinishReason, Request, SamplingParams, Thinking
+from engine.runner_protocol import SequenceRows
 from tests.engine.grammars import Hashed
-from tests.engine.loop_bench import Bench, Heard, alone, essence, finish_of
+from tests.engine.loop_bench import Bench, Heard, alone, essence, finish_of, is_fault
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letters, script
 
 
@@ -176,3 +181,38 @@ def test_mean_lanes_counts_who_shared_the_decode_steps() -> None:
     single = bench.submit(a_request(max_tokens=1, ignore_eos=True))
     bench.finish()
     assert [finish_of(heard).timings.mean_lanes for heard in (short, long, single)] == [2.0, 1.5, 1.0]
+
+
+def test_a_step_is_published_while_the_next_is_computed_and_the_last_at_once() -> None:
+    bench = Bench()
+    heard = bench.submit(a_request(max_tokens=2, ignore_eos=True))
+    told: list[list[int]] = []
+    run = bench.runner.run
+
+    def watched(batch: Rows[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
+        told.append([len(heard.items)])
+        logits = run(batch, meanwhile)
+        told[-1].append(len(heard.items))
+        return logits
+
+    bench.runner.run = watched  # type: ignore[method-assign]
+    bench.loop._take_commands()
+    for _ in range(2):
+        bench.loop.step()
+    assert told == [[0, 0], [0, 1]]
+    assert len(heard.tokens) == 2 and finish_of(heard).reason is FinishReason.LENGTH
+    assert len(bench.reports) == 2
+
+
+def test_what_a_step_has_for_readers_comes_though_the_next_one_breaks() -> None:
+    bench = Bench()
+    heard = bench.submit(a_request(ignore_eos=True))
+    bench.loop._take_commands()
+    bench.loop.step()
+
+    def broken(batch: Rows[SequenceRows]) -> None:
+        raise ZeroDivisionError("broken before anything runs")
+
+    bench.runner.before_run = broken
+    bench.loop.step()
+    assert len(heard.tokens) == 1 and is_fault(heard)

@@ -56,7 +56,7 @@ def test_a_request_that_breaks_the_runner_ends_alone_whatever_the_step(
 def test_logits_of_the_wrong_count_are_a_fault_of_the_runner() -> None:
     bench = Bench()
     heard = bench.submit(a_request())
-    bench.runner.run = lambda batch: np.zeros((2, VOCAB_SIZE), np.float32)  # type: ignore[method-assign]
+    bench.runner.run = lambda batch, meanwhile=None: np.zeros((2, VOCAB_SIZE), np.float32)  # type: ignore[method-assign]
     bench.finish()
     assert is_fault(heard)
 
@@ -158,10 +158,10 @@ def test_a_step_that_breaks_halfway_leaves_no_trace(fault_step: int, states: int
     heard = [bench.submit(request) for request in requests]
     real, steps = runner.run, 0
 
-    def halfway(batch: Rows[SequenceRows]) -> NDArray[np.float32]:
+    def halfway(batch: Rows[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         nonlocal steps
         steps += 1
-        logits = real(batch if steps != fault_step else batch[: len(batch) // 2 + 1])
+        logits = real(batch if steps != fault_step else batch[: len(batch) // 2 + 1], meanwhile)
         if steps == fault_step and len(batch) > 1:
             raise ZeroDivisionError("broken halfway")
         return logits

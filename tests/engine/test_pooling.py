@@ -9,6 +9,7 @@ import pytest
 from engine.errors import EngineFaultError
 from engine.pooling import Pooler, Pooling, pooling_of, unit_length
 from engine.weights.gguf import GgufFile
+from tests.tiny_models import write_out
 
 STATES = np.random.default_rng(1).normal(0, 3, (50, 32)).astype(np.float32)
 
@@ -58,9 +59,6 @@ def test_the_file_says_how_its_model_pools(tmp_path: Path, number: int | None, e
     if number is not None:
         writer.add_uint32("llama.pooling_type", number)
     writer.add_tensor("x", np.zeros(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     with GgufFile.open(tmp_path / "m.gguf") as file:
         assert pooling_of(file) is expected

@@ -14,6 +14,7 @@ from engine.weights.weight_bytes import WeightBytes
 from kernels.quant.floats import FloatType
 from kernels.quant.weight_types import WEIGHT_TYPES, dequantize, pack
 from tests.kernels.ops import random_matrix
+from tests.tiny_models import write_out
 
 COLUMNS = 256
 TALL_ROWS = 2 * 3824 + 37  # more bytes than one thread takes at a time
@@ -32,10 +33,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufFile]:
     add(writer, "tall", random_matrix("Q8_0", TALL_ROWS, 2 * COLUMNS), "Q8_0")
     add(writer, "narrow", random_matrix("F16", 21, 24), "F16")
     add(writer, "unknown", np.zeros((4, 66), np.uint8), "IQ2_XXS")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     with GgufFile.open(path) as opened:
         yield opened
 

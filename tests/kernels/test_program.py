@@ -248,6 +248,43 @@ def test_a_timed_step_does_the_same_and_says_what_each_op_took(threads: int) -> 
     assert times.sum() < elapsed
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("seconds", [0, 0.01])
+def test_what_is_done_meanwhile_is_done_once_and_the_step_is_whole(threads: int, seconds: float) -> None:
+    """Thread 0 comes when the others have hardly begun, or are through."""
+    source, targets, calls = np.arange(TASKS), [np.zeros(TASKS, np.int64) for _ in range(3)], list[float]()
+    program = Program()
+    for target in targets:
+        adding(source, target, program)
+    program.finish()
+
+    def pause() -> None:
+        calls.append(seconds)
+        time.sleep(seconds)
+
+    with a_team(threads) as team:
+        for step in range(1, 21):
+            team.run(program, meanwhile=pause)
+            assert len(calls) == step and all(np.array_equal(target, step * source) for target in targets)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_fault_meanwhile_comes_after_the_end_of_the_step(threads: int) -> None:
+    source, target, program = np.arange(TASKS), np.zeros(TASKS, np.int64), Program()
+    adding(source, target, program)
+    program.finish()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with a_team(threads) as team:
+        with pytest.raises(ZeroDivisionError):
+            team.run(program, meanwhile=fail)
+        assert np.array_equal(target, source)
+        team.run(program)
+        assert np.array_equal(target, 2 * source)
+
+
 def test_ops_have_the_names_that_they_were_given() -> None:
     program, array = Program(), np.zeros(TASKS, np.int64)
     fields = {"source": array.ctypes.data, "target": array.ctypes.data, "shift": 0}

@@ -6,11 +6,14 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
 
+from server import lifecycle
+from server.http_protocol import BoundedProtocol
 from server.serving import ServingOptions
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import Step, scripted_model
-from tests.server.test_disconnect import ENDLESS, eventually
+from tests.server.test_disconnect import ENDLESS, eventually, send_request
 
 
 class Caller(threading.Thread):
@@ -81,3 +84,17 @@ def pending_timers(server: LiveServer) -> int:
         return sum(not timer.cancelled() for timer in timers)
 
     return asyncio.run_coroutine_threadsafe(count(), server.loop).result(timeout=10)
+
+
+def test_who_does_not_read_its_last_bytes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transport would be left to the collector, and its client to a timeout."""
+    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 0.1)
+    with live_server(scripted_model(*["x" * 100_000] * 1000), ServingOptions(drain_seconds=0)) as server:
+        connection = send_request(server.port, {**CHAT, "stream": True})
+        assert eventually(lambda: bool(server.http.server_state.connections))
+        (open_one,) = server.http.server_state.connections
+        assert isinstance(open_one, BoundedProtocol) and eventually(lambda: open_one.flow.write_paused)
+        server.request_exit()
+        server.thread.join(timeout=30)
+        assert open_one.transport.is_closing() and not server.http.server_state.connections
+        connection.close()

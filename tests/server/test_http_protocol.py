@@ -1,5 +1,6 @@
 """Bytes that are no HTTP, or too much of it: real sockets, answers in our shape, and never a 500."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import orjson
 import pytest
 
 from server import http_protocol
-from server.http_protocol import MAX_HEAD_BYTES
+from server.http_protocol import MAX_HEAD_BYTES, JoinedWrites
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model
 
@@ -109,3 +110,53 @@ def test_one_connection_serves_many_requests(server: LiveServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(request * 9 + last)
         assert all_received(connection).count(b"HTTP/1.1 200 OK") == 10
+
+
+class Wire(asyncio.Transport):
+    """Remembers what was written to it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_head_and_body_are_one_write_and_what_follows_is_not_held() -> None:
+    wire = Wire()
+    joined = JoinedWrites(wire)
+    for piece in (b"HTTP/1.1 100 Continue\r\n\r\n", b"head ", b"first", b"second"):
+        joined.write(piece)
+    assert wire.writes == [b"HTTP/1.1 100 Continue\r\n\r\n", b"head first", b"second"]
+
+
+def test_a_head_without_a_body_is_written_before_the_end() -> None:
+    wire = Wire()
+    joined = JoinedWrites(wire)
+    joined.write(b"head")
+    assert wire.writes == []
+    joined.close()
+    assert (wire.writes, wire.closed) == ([b"head"], True)
+
+
+def test_heads_without_bodies_are_answered_in_order_on_one_connection(server: LiveServer) -> None:
+    request = b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(2 * (request + b"\r\n") + request + b"Connection: close\r\n\r\n")
+        answer = all_received(connection)
+    assert answer.count(b"HTTP/1.1 ") == 3 and answer.endswith(b"\r\n\r\n")
+
+
+def test_a_client_that_waits_for_a_call_gets_it_before_it_sends_its_body(server: LiveServer) -> None:
+    body = orjson.dumps(CHAT)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        length = f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        connection.sendall(HEAD + length.encode())
+        assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert all_received(connection).startswith(b"HTTP/1.1 200 ")

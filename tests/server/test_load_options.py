@@ -34,6 +34,11 @@ def test_memory_pace_and_cache_reach_the_engine(monkeypatch: pytest.MonkeyPatch)
     assert (config.lanes, config.max_waiting) == (3, 7)
 
 
+def test_a_chat_template_reaches_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loaded_with(monkeypatch).chat_template is None
+    assert loaded_with(monkeypatch, chat_template="mine.jinja").chat_template == Path("mine.jinja")
+
+
 def test_speculation_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     options = loaded_with(monkeypatch, speculation="ngram", draft_max=4, mtp="heads/mtp-x.gguf")
     assert options.mtp == Path("heads/mtp-x.gguf") and loaded_with(monkeypatch).mtp is None

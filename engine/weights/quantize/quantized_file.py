@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import OctavoError
+from engine.errors import ModelFileError, OctavoError
 from engine.weights.file_view import FileView
 from engine.weights.ggml_types import GGML_TYPES, GgmlType
 from engine.weights.gguf_tensors import TensorInfo
@@ -76,7 +76,10 @@ class QuantizedFile(FileView):
         return self.rows(name, 0, math.prod(self.tensors[name].shape[:-1]))
 
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """uint8 [count, row_bytes]; rows are quantized each time that they are asked for, always to the same bits."""
+        """uint8 [count, row_bytes]; rows are quantized each time that they are asked for, always to the same bits.
+
+        Raises ModelFileError for values that are infinite or no numbers.
+        """
         tensor, stored = self.tensors[name], self._file.tensors[name]
         if tensor is stored:
             return self._file.rows(name, first, count)
@@ -86,6 +89,8 @@ class QuantizedFile(FileView):
         for start in range(0, count, step):
             part = output[start : start + step]
             values = as_float32(stored.type, self._file.rows(name, first + start, len(part)))
+            if not np.isfinite(values).all():
+                raise ModelFileError(f"{self.path} is broken: {name} holds values that are not numbers.")
             blocks = values.reshape(-1, _GGML[tensor.type].block_elements)
             part[:] = _QUANTIZERS[tensor.type].quantize(blocks).reshape(len(part), -1)
             self._file.release(name, first + start, len(part))

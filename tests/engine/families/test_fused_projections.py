@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.runners import feed, loaded, random_tokens, same_bits
 from tests.tiny_families import write_tiny_family
+from tests.tiny_models import write_out
 
 
 def join_projections(source: Path, target: Path, architecture: str, layers: int) -> None:
@@ -28,10 +29,7 @@ def join_projections(source: Path, target: Path, architecture: str, layers: int)
                 writer.add_tensor(f"blk.{layer}.attn_qkv.{kind}", joined, raw_dtype=parts[0].tensor_type)
     for tensor in tensors.values():
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "gemma3"])

@@ -1,6 +1,5 @@
 """The promise for mixtures of experts: the same bits however the work is cut up, and those of dense layers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from kernels.cpu import supported_tiers
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
 from tests.engine.test_determinism import add_outliers, feed_together, shuffled_tables
 from tests.tiny_mixture import write_tiny_mixture
+from tests.tiny_models import write_out
 
 Float32 = NDArray[np.float32]
 TOKENS = 150
@@ -44,20 +44,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def runner(model: Path) -> Iterator[Runner]:
-    with loaded(model) as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def tokens(runner: Runner) -> list[int]:
     return random_tokens(runner, TOKENS, seed=1)
-
-
-@pytest.fixture(scope="module")
-def expected(runner: Runner, tokens: list[int]) -> Float32:
-    """The logits of every token, fed one at a time to one thread of the best tier."""
-    return feed(runner, tokens, range(blocks_for(TOKENS)), chunk=1)
 
 
 @pytest.mark.parametrize(("threads", "chunk"), [(1, 512), (2, 1), (2, 64), (3, 7)])
@@ -98,10 +86,7 @@ def as_dense(mixture: Path, path: Path, *, up_factor: float = 1.0) -> Path:
             data = data * np.float32(up_factor)
         if ".ffn_gate_inp." not in tensor.name:
             writer.add_tensor(tensor.name.replace("_exps", ""), data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 

@@ -1,6 +1,5 @@
 """qwen35's promises: a sequence's bits whoever shares the step, and states that can be copied, kept and rewound."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,20 +39,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def runner(model: Path) -> Iterator[Runner]:
-    with loaded(model) as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def tokens(runner: Runner) -> list[int]:
     return random_tokens(runner, TOKENS, seed=1)
-
-
-@pytest.fixture(scope="module")
-def expected(runner: Runner, tokens: list[int]) -> Float32:
-    """The logits of every token, fed one at a time to one thread of the best tier."""
-    return feed(runner, tokens, range(blocks_for(TOKENS)), chunk=1)
 
 
 @pytest.fixture(scope="module")

@@ -54,5 +54,5 @@ def test_outdated_places_do_not_pile_up() -> None:
     for _ in range(5000):
         queue.add(rng.randrange(10), rng.random())
     assert len(queue) == 10 and len(queue._heap) <= 2 * 10 + 64
-    ranks = [(queue.rank(item), item) for item in range(10)]
+    ranks = [(queue.place(item), item) for item in range(10)]
     assert [queue.pop() for _ in range(10)] == [item for _, item in sorted(ranks)]

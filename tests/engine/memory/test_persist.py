@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from engine.memory import persist, prefix_cache
+from engine.memory.chain import NO_SLOT
+from engine.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench, prefix_of
 
 KINDS: tuple[dict[str, Any], ...] = (
@@ -183,6 +185,61 @@ def test_equal_digests_give_no_wrong_hit_after_a_restart(tmp_path: Path, monkeyp
     assert bench.memory.cached_blocks > 0
     for text in texts:
         bench.answer(text, tokens=2)
+
+
+def contents(bench: MemoryBench) -> set[tuple[object, ...]]:
+    """What the cache holds, wherever it lies."""
+    return {
+        (prefix_of(node), node.state != NO_SLOT, *(block != NO_BLOCK for block in node.blocks))
+        for node in bench.nodes()
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_goes_first_is_the_same_after_a_restart(tmp_path: Path, kind: dict[str, Any], seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [tuple(rng.randrange(1, 9) for _ in range(rng.randint(4, 24))) for _ in range(8)]
+
+    def next_prompt() -> tuple[int, ...]:
+        known = rng.choice(texts)
+        return known[: rng.randint(1, len(known))] + tuple(rng.randrange(1, 9) for _ in range(rng.randint(1, 9)))
+
+    others = {**kind, "n_blocks": 20} | ({"state_slots": 8} if "state_slots" in kind else {})
+    before = bench_with(tmp_path, **others)
+    for _ in range(40):
+        before.answer(next_prompt(), tokens=rng.randint(1, 6))
+    assert before.memory.evicted_blocks > 0
+    before.memory.save()
+    after = reloaded(tmp_path, **others)
+    assert contents(after) == contents(before)
+    for _ in range(40):
+        prompt, tokens = next_prompt(), rng.randint(1, 6)
+        assert after.answer(prompt, tokens=tokens) == before.answer(prompt, tokens=tokens)
+        assert contents(after) == contents(before)
+    after.check()
+
+
+def test_what_was_in_use_when_it_was_saved_counts_as_just_used(tmp_path: Path) -> None:
+    bench = bench_with(tmp_path, n_blocks=8)
+    bench.start(PROMPT[:13])
+    bench.generate(bench.running[0], 1)
+    for first in range(20, 30):
+        bench.answer((first, *PROMPT[:7]), tokens=1)
+    bench.memory.save()
+    bench = reloaded(tmp_path, n_blocks=8)
+    bench.answer((31, *PROMPT[:7]), tokens=1)
+    assert bench.cached(PROMPT[:13]) == 12
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_ages_that_are_no_numbers_are_not_believed(tmp_path: Path, number: float) -> None:
+    bench = bench_with(tmp_path)
+    bench.answer(PROMPT)
+    for node in bench.nodes():
+        node.used_at = number
+    bench.memory.save()
+    assert reloaded(tmp_path).nodes() == []
 
 
 def test_a_smaller_memory_takes_what_fits(tmp_path: Path) -> None:

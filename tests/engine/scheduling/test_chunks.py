@@ -3,7 +3,7 @@
 import pytest
 
 from engine.config import EngineConfig
-from engine.scheduling.chunks import LEAST_CHUNK, ChunkBudget
+from engine.scheduling.chunks import LEAST_CHUNK, STEPS_TO_BELIEVE, ChunkBudget
 from engine.scheduling.pace import Chunk, Pace
 
 DECODE, ROW = 0.016, 0.001
@@ -14,7 +14,7 @@ def a_budget(*, is_measured: bool = True, row: float = ROW, **config: float) -> 
     pace = Pace()
     if is_measured:
         pace.note(7, (), DECODE)
-        for rows in (16, 64, 512):
+        for rows in (16, 64, 512) * STEPS_TO_BELIEVE:
             pace.note(0, (Chunk(0, rows),), rows * row)
     return ChunkBudget(EngineConfig(**config), pace)  # type: ignore[arg-type]
 
@@ -26,6 +26,44 @@ def taken(budget: ChunkBudget, single_rows: int, *prompts: int) -> list[int]:
 
 def test_alone_prompts_share_a_step_oldest_first() -> None:
     assert taken(a_budget(prefill_rows=100), 0, 70, 70, 70) == [70, 26, 0]  # whole tiles of 16 rows
+
+
+def test_alone_a_prompt_s_step_takes_half_a_second_at_most_in_whole_tiles() -> None:
+    assert taken(a_budget(row=0.0005), 0, 4000) == [512]
+    assert taken(a_budget(row=0.004), 0, 4000) == [112]
+    assert taken(a_budget(row=0.004), 0, 50, 50, 50, 50) == [50, 50, 12, 0]
+
+
+def test_alone_a_prompt_gets_some_rows_however_slow_they_are() -> None:
+    assert taken(a_budget(row=0.1), 0, 4000, 4000) == [64, 0]
+    assert taken(a_budget(row=0.1, prefill_rows=20), 0, 4000) == [20]
+    assert taken(a_budget(row=0.1), 0, 10) == [10]
+
+
+def test_alone_a_prompt_s_step_is_the_longer_the_more_each_costs_whatever_its_rows() -> None:
+    pace = Pace()
+    budget = ChunkBudget(EngineConfig(), pace)
+    for _ in range(STEPS_TO_BELIEVE):
+        for rows in (16, 32, 64, 128):
+            pace.note(0, (Chunk(0, rows),), 0.05 + 0.004 * rows)
+    (rows,) = taken(budget, 0, 4000)
+    assert 0.045 < 0.05 / (0.05 + 0.004 * rows) < 0.055
+
+
+def test_what_each_step_costs_is_measured_and_then_believed() -> None:
+    pace = Pace()
+    budget = ChunkBudget(EngineConfig(), pace)
+    sizes = []
+    for _ in range(2 * STEPS_TO_BELIEVE + 1):
+        sizes += taken(budget, 0, 4000)
+        pace.note(0, (Chunk(0, sizes[-1]),), 0.5 + 0.008 * sizes[-1])
+    assert sizes == [128, *[32, 64] * STEPS_TO_BELIEVE]
+    assert taken(budget, 0, 4000) == [512]
+
+
+def test_the_first_chunk_of_all_is_a_small_one() -> None:
+    assert taken(a_budget(is_measured=False), 0, 4000) == [128]
+    assert taken(a_budget(is_measured=False, prefill_rows=48), 0, 4000) == [48]
 
 
 def test_beside_answers_a_chunk_fills_the_target_in_whole_tiles() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError
+from engine.memory.chain import root_digest
 from engine.request import FinishEvent, FinishReason, Request
 from engine.runner_protocol import SequenceRows
 from engine.scheduling.admission import AGEING
@@ -97,6 +98,7 @@ class Schedule:
         self.runner.before_run = self._before_run
         self._max_waiting = 40
         self._speculation = random.Random(~seed)  # of its own, so that the schedule is the one it was without
+        self._caching = random.Random(seed ^ (1 << 40))  # likewise
         speculation = self._speculation.choice(["off", "auto", "forced", "forced"])
         config = EngineConfig(
             lanes=lanes,
@@ -139,8 +141,11 @@ class Schedule:
             self.outcome.steps += 1
             assert self.outcome.steps < MOST_STEPS, "the engine makes no progress"
         self.bench.finish()
+        roots = set(self.bench.memory._cache.roots)
         for heard in self._heard:
             self._check_end(heard)
+            request = heard.job.sequence.request
+            assert request.caches_prompt or root_digest(request.caller, request.cache_salt) not in roots
         self.outcome.requests = len(self._heard)
         return self.outcome
 
@@ -207,6 +212,8 @@ class Schedule:
         }
         scored = rng.random() < 0.1
         predicted = self._speculation.random() < 0.3
+        if self._caching.random() < 0.15:
+            shared |= {"cache_salt": f"@{number}", "caches_prompt": False}
         return [
             a_request(
                 prompt,

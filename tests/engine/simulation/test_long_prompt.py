@@ -94,6 +94,20 @@ def among_streams(cost: Cost, target: float | None, prompt: int = PROMPT) -> tup
     return seconds, max(clocked.worst_gap(heard, began) for heard in streams), aimed
 
 
+@pytest.mark.parametrize(("cost", "longest"), [(small_model, 0.8), (large_model, 4.0), (expert_model, 2.8)])
+def test_alone_a_long_prompt_lets_others_in_without_taking_longer(cost: Cost, longest: float) -> None:
+    clocked = Clocked(cost)
+    clocked.until_first_token(clocked.submit(8, 2000, 1))  # from which it learns what rows cost
+    heard, steps = clocked.submit(9, PROMPT, 1), list[float]()
+    while not heard.tokens:
+        before = clocked.now
+        clocked.step()
+        steps.append(clocked.now - before)
+    whole = sum(cost([(first, min(512, PROMPT - first))]) for first in range(0, PROMPT, 512))
+    assert sum(steps) <= 1.04 * whole
+    assert max(steps) <= longest
+
+
 @pytest.mark.parametrize("cost", [small_model, large_model, expert_model])
 def test_a_long_prompt_keeps_the_streams_going_and_is_not_kept_waiting(cost: Cost) -> None:
     seconds, gap, target = among_streams(cost, None)

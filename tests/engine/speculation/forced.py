@@ -26,7 +26,7 @@ class ForcedSpeculation(Speculation):
     def force(self, answers: Answers, pattern: Pattern) -> None:
         self.answers, self.pattern, self.step = answers, pattern, 0
 
-    def drafts(self, rooms: Mapping[Sequence, int], most: int) -> dict[Sequence, tuple[int, ...]]:
+    def drafts(self, rooms: Mapping[Sequence, int], most: int, lanes: int) -> dict[Sequence, tuple[int, ...]]:
         self.step += 1
         drafts = {}
         for number, (sequence, room) in enumerate(rooms.items()):

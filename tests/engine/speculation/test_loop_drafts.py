@@ -76,7 +76,7 @@ def test_a_step_that_fails_with_drafts_is_repeated_without() -> None:
     bench.scheduler.speculation = speculation = Speculation(ON, bench.scheduler.pace, None, 4)
     tried: list[int] = []
 
-    def drafts(rooms, most):  # type: ignore[no-untyped-def]
+    def drafts(rooms, most, lanes):  # type: ignore[no-untyped-def]
         trusted = {s: room for s, room in rooms.items() if speculation._answer(s).is_trusted and room}
         tried.append(len(trusted))
         return dict.fromkeys(trusted, (5,))

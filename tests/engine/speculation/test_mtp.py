@@ -12,6 +12,7 @@ from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.scheduling.pace import Pace
 from engine.sequence import Sequence
+from engine.speculation.account import Account
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.speculation import Speculation
 from engine.speculation.worth import Worth
@@ -107,8 +108,11 @@ def requests_of() -> list:  # type: ignore[type-arg]
 @pytest.mark.parametrize("mode", ["mtp", "auto"])
 def test_its_drafts_change_no_bit(runner: Runner, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """All drafts that are made are tried: a model of random weights would not earn them."""
-    monkeypatch.setattr(Worth, "rows", lambda self, chances, lanes: len(chances))
-    monkeypatch.setattr(Worth, "model_rows", lambda self, chances, lanes: min(len(chances), 3 * lanes))
+    monkeypatch.setattr(Account, "rows_at", lambda self, prices: len(prices))
+    monkeypatch.setattr(Worth, "rows", lambda self, chances, lanes, prices: min(len(chances), len(prices)))
+    monkeypatch.setattr(
+        Worth, "model_rows", lambda self, chances, lanes, prices: min(len(chances), len(prices), 3 * lanes)
+    )
     plain = served(runner, requests_of(), EngineConfig(lanes=3, prefill_rows=48, speculation="off"))
     drafted = served(runner, requests_of(), EngineConfig(lanes=3, prefill_rows=48, speculation=mode))
     assert drafted.items == plain.items and drafted.logits == plain.logits

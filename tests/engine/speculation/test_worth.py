@@ -21,17 +21,25 @@ def measured(row: float, lanes: int = 1, most: int = 7) -> Pace:
     return pace
 
 
+def worth_rows(worth: Worth, chances: list[float], lanes: int = 1) -> int:
+    return worth.rows(chances, lanes, worth.prices(lanes, 15))
+
+
+def worth_model_rows(worth: Worth, chances: list[float], lanes: int = 1) -> int:
+    return worth.model_rows(chances, lanes, worth.prices_with_rounds(lanes, worth.prices(lanes, 15)))
+
+
 def chances(chance: float, count: int = 7) -> list[float]:
     return [chance ** (place + 1) for place in range(count)]
 
 
 def test_nothing_is_tried_before_a_step_was_measured() -> None:
-    assert Worth(Pace()).rows(chances(0.99), 1) == 0
+    assert worth_rows(Worth(Pace()), chances(0.99)) == 0
 
 
 @pytest.mark.parametrize(("chance", "row", "count"), [(0.95, 0.1, 7), (0.3, 0.1, 1), (0.3, 0.35, 0), (0.8, 1.0, 0)])
 def test_drafts_are_tried_as_far_as_they_pay(chance: float, row: float, count: int) -> None:
-    assert Worth(measured(row)).rows(chances(chance), 1) == count
+    assert worth_rows(Worth(measured(row)), chances(chance)) == count
 
 
 def test_what_is_not_known_is_tried_little_by_little() -> None:
@@ -39,36 +47,37 @@ def test_what_is_not_known_is_tried_little_by_little() -> None:
     pace.note(1, (), STEP)
     worth, tried = Worth(pace), []
     for _ in range(3):
-        tried.append(worth.rows(chances(0.98), 1))
+        tried.append(worth_rows(worth, chances(0.98)))
         pace.note(1, (), STEP * 1.1, tried[-1])
     assert tried == [2, 4, 7]
 
 
 def test_of_many_sequences_each_draft_is_worth_less() -> None:
-    assert Worth(measured(0.1)).rows(chances(0.5), 1) > 0
-    assert Worth(measured(0.1, lanes=8)).rows(chances(0.5), 8) == 0
+    assert worth_rows(Worth(measured(0.1)), chances(0.5)) > 0
+    assert worth_rows(Worth(measured(0.1, lanes=8)), chances(0.5), 8) == 0
 
 
 def test_now_and_then_a_step_is_without_so_that_its_time_stays_known() -> None:
     worth = Worth(measured(0.05))
-    tried = [worth.rows(chances(0.9), 1) for _ in range(2 * (STEPS_WITH_DRAFTS + 1))]
+    tried = [worth_rows(worth, chances(0.9)) for _ in range(2 * (STEPS_WITH_DRAFTS + 1))]
     assert tried.count(0) == 2
 
 
-def test_good_guesses_that_do_not_pay_are_tried_again_after_a_while() -> None:
+def test_good_guesses_that_do_not_pay_are_tried_again_after_ever_longer_whiles() -> None:
     worth = Worth(measured(1.5))
-    tried = [worth.rows(chances(0.9), 1) for _ in range(4 * STEPS_TO_PROBE)]
-    assert tried.count(1) == 4 and sum(tried) == 4
-    assert sum(worth.rows(chances(0.3), 1) for _ in range(4 * STEPS_TO_PROBE)) == 0
+    tried = [worth_rows(worth, chances(0.9)) for _ in range((1 + 2 + 4) * STEPS_TO_PROBE)]
+    probes = [step for step, rows in enumerate(tried, 1) if rows]
+    assert probes == [STEPS_TO_PROBE, 3 * STEPS_TO_PROBE, 7 * STEPS_TO_PROBE] and sum(tried) == 3
+    assert sum(worth_rows(worth, chances(0.3)) for _ in range(40 * STEPS_TO_PROBE)) == 0
 
 
 def test_rounds_of_the_draft_block_are_paid_for_too() -> None:
     pace = measured(0.1)
-    assert Worth(pace).model_rows(chances(0.7), 1) > 0
+    assert worth_model_rows(Worth(pace), chances(0.7)) > 0
     pace.note_rounds(0, 0.1 * STEP)
     pace.note_rounds(2, 2.1 * STEP)
     assert pace.round_seconds(1) == pytest.approx(STEP)
-    assert Worth(pace).model_rows(chances(0.7), 1) == 0
+    assert worth_model_rows(Worth(pace), chances(0.7)) == 0
 
 
 def test_rows_between_and_beyond_those_measured_have_a_price() -> None:
@@ -115,7 +124,7 @@ def test_text_that_does_not_repeat_is_left_alone_soon() -> None:
     rng, worth, acceptance = random.Random(1), Worth(measured(0.2)), Acceptance(Acceptance())
     guess, seconds, tokens = looked_up((1, 1, 1), agreed=2), 0.0, 0
     for _ in range(500):
-        rows = worth.rows(acceptance.chances(guess), 1)
+        rows = worth_rows(worth, acceptance.chances(guess))
         came = [int(rng.random() < 0.125) for _ in range(4)]
         right = came[:rows].index(0) if 0 in came[:rows] else rows
         acceptance.note(guess, came[: right + 1])

@@ -1,5 +1,6 @@
 """GGUF files that we write: read by the gguf package, equal to what they were made of, and never half there."""
 
+import json
 from pathlib import Path
 
 import gguf
@@ -14,6 +15,7 @@ from engine.weights.quantize.quantized_file import quantized
 from engine.weights.weights_file import WeightsFile
 from tests.engine.runners import GOLDEN
 from tests.engine.weights.gguf_bytes import sound_file
+from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny_models import write_tiny_llama
 
 
@@ -72,6 +74,32 @@ def test_a_quantized_model_is_written_as_it_is_shown(tmp_path: Path) -> None:
                 name: info.type for name, info in shown.tensors.items()
             }
             assert all(np.array_equal(file.raw(name), shown.raw(name)) for name in file.tensors)
+
+
+def test_sampling_that_a_folder_asks_for_is_written_as_other_readers_expect_it(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder", LLAMA_CONFIG, llama_tensors())
+    asked = {"temperature": 1, "top_k": 20, "top_p": 0.95, "min_p": None, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(asked))
+    with open_weights(folder) as shown:
+        write(shown, tmp_path / "out.gguf")
+    fields = gguf.GGUFReader(tmp_path / "out.gguf").fields
+    kinds = {key: fields[key].types for key in fields if key.startswith("general.sampling.")}
+    number, count = [gguf.GGUFValueType.FLOAT32], [gguf.GGUFValueType.UINT32]
+    assert kinds == {
+        "general.sampling.temp": number,
+        "general.sampling.top_k": count,
+        "general.sampling.top_p": number,
+    }
+
+
+@pytest.mark.parametrize("value", [{"temperature": {"a": 1}}, {"top_k": 10**30}, {"top_p": "x"}, {"min_p": True}])
+def test_sampling_that_is_no_number_is_refused_by_the_name_of_its_file(
+    tmp_path: Path, value: dict[str, object]
+) -> None:
+    folder = write_folder(tmp_path, LLAMA_CONFIG, llama_tensors())
+    (folder / "generation_config.json").write_text(json.dumps(value))
+    with pytest.raises(ModelFileError, match=rf"generation_config\.json is broken: .*{next(iter(value))}"):
+        open_weights(folder)
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from engine.weights.load import Experts, WeightLoader
 from engine.weights.weight_bytes import WeightBytes
 from kernels.quant.weight_types import WEIGHT_TYPES, pack
 from tests.kernels.ops import random_matrix
+from tests.tiny_models import write_out
 
 EXPERTS, OUTPUTS, COLUMNS = 5, 48, 256
 MANY = 300  # experts of more bytes than one thread takes at a time
@@ -35,10 +36,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufFile]:
     writer.add_tensor("many", matrices("Q4_K", MANY), raw_dtype=gguf.GGMLQuantizationType.Q4_K)
     writer.add_tensor("dense", np.ones((32, COLUMNS), np.float32))
     writer.add_tensor("vector", np.arange(COLUMNS, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     with GgufFile.open(path) as opened:
         yield opened
 

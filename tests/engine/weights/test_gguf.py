@@ -11,7 +11,7 @@ import pytest
 from engine.errors import ModelFileError
 from engine.weights.gguf import GgufFile
 from tests.engine.weights.gguf_bytes import gguf_bytes, sound_file
-from tests.tiny_models import write_tiny_llama
+from tests.tiny_models import write_out, write_tiny_llama
 
 Write = Callable[[bytes], Path]
 
@@ -154,10 +154,7 @@ def test_the_alignment_of_the_file_is_obeyed(tmp_path: Path) -> None:
     writer.add_custom_alignment(4096)
     for name in ("one", "two"):
         writer.add_tensor(name, np.full(3, ord(name[0]), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     file = GgufFile.open(path)
     assert [info.offset % 4096 for info in file.tensors.values()] == [0, 0]
     assert file.raw("two").view(np.float32).tolist() == [[ord("t")] * 3]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
 from engine.weights.extents import checked_extent
 from engine.weights.gguf import GgufFile
+from engine.weights.gguf_values import MAX_HEADER_BYTES
 from tests.engine.weights.gguf_bytes import (
     ARCHITECTURE,
     ARRAY,
@@ -18,6 +19,7 @@ from tests.engine.weights.gguf_bytes import (
     F32,
     I32,
     STRING,
+    U8,
     U32,
     array,
     gguf_bytes,
@@ -79,7 +81,7 @@ BROKEN = {
     "a string of 2**64-1 bytes": (with_pairs(pair("k", STRING, string("x", length=HUGE))), f"needs {HUGE} bytes"),
     "a string one byte too long": (
         gguf_bytes(pairs=[pair("k", STRING, string("x", length=2))], alignment=1),
-        "'k' needs 2 bytes .* only 1 are there",
+        "'k' needs 2 bytes .* only 1 are left",
     ),
     "an array of 2**64-1 numbers": (with_pairs(pair("k", ARRAY, array(F32, HUGE, b""))), f"needs {HUGE * 4} bytes"),
     "an array of 2**62 numbers": (with_pairs(pair("k", ARRAY, array(F32, 2**62, b""))), f"needs {2**64} bytes"),
@@ -133,6 +135,25 @@ def test_a_name_with_terminal_codes_is_shown_escaped(tmp_path: Path) -> None:
         GgufFile.open(path)
     assert "\x1b" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# what a header asks for: words of the message
+BOMBS = {
+    "a long string": (pair("k", STRING, string("", length=MAX_HEADER_BYTES)), f"needs {MAX_HEADER_BYTES} bytes"),
+    "many numbers": (pair("k", ARRAY, array(U8, MAX_HEADER_BYTES, b"")), f"needs {MAX_HEADER_BYTES} bytes"),
+    "many strings": (pair("k", ARRAY, array(STRING, MAX_HEADER_BYTES // 8, b"")), f"needs {MAX_HEADER_BYTES} bytes"),
+    "many arrays": (pair("k", ARRAY, array(ARRAY, MAX_HEADER_BYTES // 12, b"")), "arrays in 'k'"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_large_file_cannot_fill_the_memory_with_its_header(tmp_path: Path, name: str) -> None:
+    content, message = BOMBS[name]
+    path = tmp_path / "bomb.gguf"
+    path.write_bytes(with_pairs(content))
+    os.truncate(path, 3 * MAX_HEADER_BYTES)  # zeros that take no room on the disk
+    with pytest.raises(ModelFileError, match=message):
+        GgufFile.open(path)
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:

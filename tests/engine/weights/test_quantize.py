@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.errors import OctavoError
+from engine.errors import ModelFileError, OctavoError
 from engine.weights.gguf import GgufFile
+from engine.weights.open_weights import open_weights
 from engine.weights.quantize import blocks32, floats, k_quants
 from engine.weights.quantize.quantized_file import QuantizedFile, quantized
 from kernels.quant.weight_types import WEIGHT_TYPES, dequantize
+from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny_models import write_tiny_llama
 
 SIMPLE = {
@@ -106,6 +108,15 @@ def test_rows_are_quantized_as_they_are_asked_for(tiny: Path) -> None:
         info = shown.tensors[name]
         assert (info.shape, info.nbytes) == ((64, 64), expected.nbytes)
         assert np.array_equal(shown.raw("output_norm.weight"), file.raw("output_norm.weight"))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_values_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    tensors = llama_tensors()
+    tensors["model.layers.0.self_attn.o_proj.weight"][1, 1] = value
+    shown = quantized(open_weights(write_folder(tmp_path, LLAMA_CONFIG, tensors)), "q8_0")
+    with shown, pytest.raises(ModelFileError, match=r"attn_output\.weight holds values that are not numbers"):
+        shown.rows("blk.0.attn_output.weight", 0, 32)
 
 
 def test_rows_that_no_block_fits_stay_as_they_are(tmp_path: Path) -> None:

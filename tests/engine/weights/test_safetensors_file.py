@@ -44,6 +44,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a dimension of text": (header(m=entry(shape=["3", 4])), "no list of sizes"),
     "a dimension of true": (header(m=entry(shape=[True, 12])), "no list of sizes"),
     "a dimension of 3.0": (header(m=entry(shape=[3.0, 4])), "no list of sizes"),
+    "a dimension of 4,000 digits": (header(m=entry(shape=[10**3999, 12])), "no list of sizes"),
+    "an offset of 4,000 digits": (header(m=entry("U8", [10**3999], [0, 10**3999])), "no list of sizes"),
     "17 dimensions": (header(m=entry(shape=[1] * 16 + [12])), "no list of sizes"),
     "three offsets": (header(m=entry(offsets=[0, 24, 48])), "no list of sizes"),
     "offsets that go backwards": (header(m=entry(offsets=[48, 0])), "cannot take -48 bytes"),
