@@ -2,9 +2,9 @@
 
 import pytest
 
-from server.binding import BindError, bind
 from server.cli.banner import base_url
 from server.cli.exposure import ExposureError, check_exposure
+from server.lifecycle import BindError, bind
 
 
 def test_port_zero_takes_a_free_port() -> None:
