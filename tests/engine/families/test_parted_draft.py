@@ -13,11 +13,10 @@ from engine.model import LoadOptions, ServedModel, load_model
 from engine.request import SamplingParams
 from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
-from engine.speculation.worth import Worth
 from engine.weights.draft_head import open_drafting, open_trunk
 from tests.engine.runners import GOLDEN, blocks_for, loaded, same_bits
 from tests.engine.scripted import a_request
-from tests.engine.speculation.forced import served
+from tests.engine.speculation.forced import served, try_all_drafts
 from tests.gguf_parts import part_draft
 from tests.tiny_qwen35 import write_tiny_qwen35
 
@@ -61,8 +60,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 def test_answers_are_the_same_with_and_without_its_drafts(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worth, "rows", lambda self, chances, lanes: len(chances))
-    monkeypatch.setattr(Worth, "model_rows", lambda self, chances, lanes: min(len(chances), 3 * lanes))
+    try_all_drafts(monkeypatch)
     requests = [
         a_request(
             tuple(np.random.default_rng(number).integers(0, 288, 30 + 40 * number).tolist()),

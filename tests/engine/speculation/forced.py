@@ -5,12 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import pytest
+
 from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.request import Event, Request
 from engine.runner_protocol import ModelRunner
 from engine.sequence import Sequence
+from engine.speculation.account import Account
 from engine.speculation.speculation import Speculation
+from engine.speculation.worth import Worth
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.loop_bench import Bench, Heard, essence
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner
@@ -40,6 +44,15 @@ class ForcedSpeculation(Speculation):
                     for mark, token in zip(marks, coming, strict=False)
                 )
         return drafts
+
+
+def try_all_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all drafts that are made tried: a model of random weights would not earn them."""
+    monkeypatch.setattr(Account, "rows_at", lambda self, prices: len(prices))
+    monkeypatch.setattr(Worth, "rows", lambda self, chances, lanes, prices: min(len(chances), len(prices)))
+    monkeypatch.setattr(
+        Worth, "model_rows", lambda self, chances, lanes, prices: min(len(chances), len(prices), 3 * lanes)
+    )
 
 
 def force(bench: Bench, answers: Answers, pattern: Pattern) -> None:

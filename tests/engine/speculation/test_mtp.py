@@ -12,16 +12,14 @@ from engine.runner import Runner
 from engine.runner_protocol import SequenceRows
 from engine.scheduling.pace import Pace
 from engine.sequence import Sequence
-from engine.speculation.account import Account
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.speculation import Speculation
-from engine.speculation.worth import Worth
 from engine.step import Computed
 from engine.token_chooser import TokenChooser
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
 from tests.engine.scripted import a_request
-from tests.engine.speculation.forced import served
+from tests.engine.speculation.forced import served, try_all_drafts
 from tests.tiny_qwen35 import write_tiny_qwen35
 
 Golden = dict[str, np.ndarray]
@@ -107,12 +105,7 @@ def requests_of() -> list:  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("mode", ["mtp", "auto"])
 def test_its_drafts_change_no_bit(runner: Runner, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """All drafts that are made are tried: a model of random weights would not earn them."""
-    monkeypatch.setattr(Account, "rows_at", lambda self, prices: len(prices))
-    monkeypatch.setattr(Worth, "rows", lambda self, chances, lanes, prices: min(len(chances), len(prices)))
-    monkeypatch.setattr(
-        Worth, "model_rows", lambda self, chances, lanes, prices: min(len(chances), len(prices), 3 * lanes)
-    )
+    try_all_drafts(monkeypatch)
     plain = served(runner, requests_of(), EngineConfig(lanes=3, prefill_rows=48, speculation="off"))
     drafted = served(runner, requests_of(), EngineConfig(lanes=3, prefill_rows=48, speculation=mode))
     assert drafted.items == plain.items and drafted.logits == plain.logits
