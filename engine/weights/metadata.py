@@ -34,9 +34,22 @@ class Metadata:
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number; an integer will do."""
         value = self._value(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._mismatch(key, "a finite number")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            number = math.inf
+        if not math.isfinite(number):
+            raise self._mismatch(key, "a finite number")
+        return number
+
+    def share(self, key: str, default: float) -> float:
+        """A number from 0 to 1."""
+        value = self.number(key, default)
+        if not 0 <= value <= 1:
+            raise self._mismatch(key, "from 0 to 1")
+        return value
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         value = self._value(key, default)

@@ -11,7 +11,7 @@ from engine.families.rotary_angles import rotary_frequencies
 from engine.weights.gguf_values import MetadataValue
 from engine.weights.json_file import read_json_object
 from engine.weights.mapping.recipe import Float32
-from engine.weights.metadata import Metadata
+from engine.weights.metadata import MAX_INT32, Metadata
 
 Values = dict[str, MetadataValue]
 
@@ -129,7 +129,7 @@ def _yarn(config: Metadata, rope: Metadata) -> Values:
         raise UnsupportedModelError(f"{config.path} wants yarn without rounding, which this version cannot do.")
     original = config.integer("max_position_embeddings", 2048, minimum=1)
     factor = rope.number("factor")
-    if factor < 1:
+    if not 1 <= factor <= MAX_INT32:
         raise ModelFileError(f"{config.path} is broken: its yarn factor is {factor}.")
     first = rope.integer("original_max_position_embeddings", original, minimum=1)
     values: Values = {

@@ -96,7 +96,7 @@ def hybrid_metadata(config: Metadata, drafts: int) -> Values:
     layers, head_dim = config.integer("num_hidden_layers", minimum=1), config.integer("head_dim", minimum=2)
     values |= {
         "block_count": layers + drafts,
-        "rope.dimension_count": int(head_dim * rope.number("partial_rotary_factor", 0.25)),
+        "rope.dimension_count": int(head_dim * rope.share("partial_rotary_factor", 0.25)),
         "ssm.conv_kernel": config.integer("linear_conv_kernel_dim", minimum=1),
         "ssm.state_size": heads.key_dim,
         "ssm.group_count": heads.keys,

@@ -27,7 +27,7 @@ def map_llama(config: Metadata, stored: Stored) -> Mapped:
     check_activation(config, "silu")
     values, rope = attention_metadata(config), rope_parameters(config)
     head_dim = config.integer("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
-    turned = int(head_dim * rope.number("partial_rotary_factor", 1.0))
+    turned = int(head_dim * rope.share("partial_rotary_factor", 1.0))
     values |= rope_metadata(config, rope) | {
         "feed_forward_length": config.integer("intermediate_size", minimum=1),
         "rope.dimension_count": turned,

@@ -163,6 +163,12 @@ WRONG_CONFIGS: dict[str, tuple[dict[str, object], str]] = {
     "scaling that is no object": (with_config(rope_scaling=8), "rope_scaling is no object"),
     "llama3 scaling without factors": (with_config(rope_scaling={"rope_type": "llama3"}), "no metadata key 'factor'"),
     "a head that is not there": (with_config(tie_word_embeddings=False), r"no tensor is lm_head\.weight"),
+    "more than all of a head that turns": (
+        with_config(partial_rotary_factor=1e308),
+        "'partial_rotary_factor' is not from 0",
+    ),
+    "yarn without end": (with_config(rope_scaling={"type": "yarn", "factor": 1e308}), "yarn factor is 1e[+]308"),
+    "a number of many digits": (with_config(rope_theta=10**400), "'rope_theta' is not a finite number"),
     "a text model of text": (with_config(text_config="llama"), "text_config is no object"),
 }
 
