@@ -64,11 +64,14 @@ def nothing_is_compiled() -> bool:
 
 
 @contextmanager
-def compile_lock() -> Iterator[None]:
-    """Be the only process that compiles into the cache: Numba numbers its files, and two would take one number."""
+def compile_lock() -> Iterator[int]:
+    """Be the only process that compiles into the cache: Numba numbers its files, and two would take one number.
+
+    Yields the lock's file descriptor. The lock ends with the last process that has it, however that ends.
+    """
     with (Path(numba.config.CACHE_DIR) / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however that ends
-        yield
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
 
 
 # Flags of a cached, top-level function called from Python.

@@ -48,9 +48,9 @@ def compile_kernels(
     `progress` gets the share that is done.
     """
     groups = _groups(matrix_types(file), own_tasks, activations, kv_type.number, tier, config.vocabulary)
-    with compile_lock():
+    with compile_lock() as lock:
         if nothing_is_compiled():
-            _compile_together(groups, progress)
+            _compile_together(groups, lock, progress)
         for done, group in enumerate(groups):  # from the cache; and what a process that failed has left
             progress(done / len(groups))
             for task in group:
@@ -66,12 +66,12 @@ def compile_from(queue: int, groups: Sequence[Sequence[Task]]) -> Iterator[int]:
             task()
 
 
-def _compile_together(groups: Sequence[Sequence[Task]], progress: Callable[[float], None]) -> None:
+def _compile_together(groups: Sequence[Sequence[Task]], lock: int, progress: Callable[[float], None]) -> None:
     """Compile all groups, with the help of other processes where there are cores for them."""
     queue, numbers = os.pipe()
     os.write(numbers, bytes(range(len(groups))))
     os.close(numbers)
-    helpers = [_start_helper(queue, groups) for _ in range(min(usable_cores(), _MOST_PROCESSES) - 1)]
+    helpers = [_start_helper(queue, lock, groups) for _ in range(min(usable_cores(), _MOST_PROCESSES) - 1)]
     for number in compile_from(queue, groups):
         progress(number / len(groups))
     os.close(queue)
@@ -79,13 +79,14 @@ def _compile_together(groups: Sequence[Sequence[Task]], progress: Callable[[floa
         helper.wait()
 
 
-def _start_helper(queue: int, groups: Sequence[Sequence[Task]]) -> "subprocess.Popen[bytes]":
+def _start_helper(queue: int, lock: int, groups: Sequence[Sequence[Task]]) -> "subprocess.Popen[bytes]":
+    """Start one that holds the lock too: where its server is killed, it goes on, and the next server waits for it."""
     helper = subprocess.Popen(
         [sys.executable, "-P", str(_WORKER), str(queue)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=[queue],
+        pass_fds=[queue, lock],
     )
     assert helper.stdin is not None
     with suppress(BrokenPipeError), helper.stdin as pipe:  # one that is gone already leaves its share to the others

@@ -1,12 +1,18 @@
 """Compiling at start: once for all processes, and in two of them where nothing is compiled yet."""
 
+import fcntl
+import functools
+import os
 import pickle
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
-from engine.families.compile import _groups
+import pytest
+
+from engine.families.compile import _groups, _start_helper
 from engine.families.delta_layer import delta_tasks
 from engine.families.mixture_emitter import mixture_tasks
 from kernels.quant.weight_types import WEIGHT_TYPES
@@ -50,6 +56,22 @@ def test_a_cold_start_compiles_in_two_processes_and_servers_that_start_at_once_t
     third = load(model, tmp_path / "cache").communicate(timeout=300)[0].splitlines()
     assert third[:2] == ["warm", "[]"]
     assert len({logits for *_, logits in [*said, third]}) == 1
+
+
+def test_a_process_that_helps_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
+    """Its server may have been killed meanwhile, and the next one must not compile beside it."""
+    queue, numbers = os.pipe()
+    os.write(numbers, bytes([0]))
+    os.close(numbers)
+    with (tmp_path / "lock").open("w") as lock, (tmp_path / "lock").open("w") as other:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        helper = _start_helper(queue, lock.fileno(), [[functools.partial(time.sleep, 1)]])
+        os.close(queue)
+        lock.close()
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert helper.wait(60) == 0
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_every_familys_tasks_reach_the_processes_that_help() -> None:
