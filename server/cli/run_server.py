@@ -92,6 +92,7 @@ class Run:
         self._serving.memory_bandwidth = bytes_per_second
         has_keys = bool(self._serving.options.api_keys)
         print_banner(self._console, model, self._settings.host, port, bytes_per_second, has_keys=has_keys)
+        await _build_validators()
 
     def _on_signal(self, number: int) -> None:
         if self._server.should_exit:
@@ -103,6 +104,16 @@ class Run:
             soft_wrap=True,
         )
         self._server.request_exit()
+
+
+async def _build_validators() -> None:
+    """Build those of all requests, one at a time, so that the first request does not wait for its own."""
+    from server.operations import OPERATIONS
+
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            operation.body.model_rebuild()
+            await asyncio.sleep(0)
 
 
 def _exit_now(code: int) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from server.protocol.chat import Effort
@@ -140,7 +140,7 @@ def _string_is_one_message(value: Any) -> Any:
 Item = Annotated[AnyItem, Field(discriminator="type"), BeforeValidator(_known_item)]
 ItemList = Annotated[list[Item], Field(max_length=16384)]
 Items = Annotated[ItemList, BeforeValidator(_string_is_one_message, json_schema_input_type=str | ItemList)]
-ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item], config=ConfigDict(defer_build=True))
 
 
 def _own_tool(tool: Any) -> Any:

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response
 
 from server.parameters import Handling, Parameter
 from server.protocol.operations import Capabilities, ModelAbilities, ParameterLists
+from server.routes.json_reply import json_reply
 from server.routes.props import limits
 from server.served import ServedModel
 from server.serving import Serving
@@ -16,16 +18,17 @@ router = APIRouter()
 
 
 @router.get("/capabilities")
-async def read_capabilities(request: Request) -> Capabilities:
+async def read_capabilities(request: Request) -> Response:
     serving: Serving = request.app.state.serving
     model = serving.model
-    return Capabilities(
+    capabilities = Capabilities(
         model=model.id,
         abilities=_abilities(model),
         limits=limits(model, serving.options),
         unknown_parameters="refused" if serving.options.strict_params else "ignored",
         parameters=await run_in_threadpool(_parameters),
     )
+    return json_reply(capabilities)
 
 
 def _parameters() -> dict[str, ParameterLists]:

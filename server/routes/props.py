@@ -2,10 +2,12 @@
 
 from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import Response
 
 from engine.version import VERSION
 from server.limits import MAX_DEPTH
 from server.protocol.operations import GenerationDefaults, GenerationSettings, Limits, Props
+from server.routes.json_reply import json_reply
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 
@@ -13,10 +15,10 @@ router = APIRouter()
 
 
 @router.get("/props")
-async def read_props(request: Request) -> Props:
+async def read_props(request: Request) -> Response:
     serving: Serving = request.app.state.serving
     model = serving.model
-    return Props(
+    props = Props(
         default_generation_settings=GenerationSettings(n_ctx=model.context_length, params=_defaults(model)),
         total_slots=model.lanes,
         model_alias=model.id,
@@ -31,6 +33,7 @@ async def read_props(request: Request) -> Props:
         isa=model.isa,
         limits=limits(model, serving.options),
     )
+    return json_reply(props)
 
 
 def limits(model: ServedModel, options: ServingOptions) -> Limits:

@@ -82,21 +82,22 @@ async def count_input_tokens(http: Request) -> Response:
 
 
 @router.get("/responses/{response_id}")
-async def read_response(http: Request, response_id: str) -> Response:
+async def read_response(http: Request) -> Response:
     if http.query_params.get("stream", "false") != "false":
         raise RequestError("stream: a response that is kept is complete, and is not streamed again.", param="stream")
-    return Response(_kept(http, response_id).response, media_type="application/json")
+    return Response(_kept(http, _named(http)).response, media_type="application/json")
 
 
 @router.delete("/responses/{response_id}")
-async def delete_response(http: Request, response_id: str) -> Response:
+async def delete_response(http: Request) -> Response:
+    response_id = _named(http)
     _store(http).delete(_caller(http), response_id)
     return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
 @router.post("/responses/{response_id}/cancel")
-async def cancel_response(http: Request, response_id: str) -> Response:
-    _kept(http, response_id)
+async def cancel_response(http: Request) -> Response:
+    _kept(http, _named(http))
     raise RequestError(
         "Only background responses can be cancelled here, and this server makes none; end a running answer by"
         " closing its connection, or with POST /v1/requests/{id}/cancel.",
@@ -105,8 +106,8 @@ async def cancel_response(http: Request, response_id: str) -> Response:
 
 
 @router.get("/responses/{response_id}/input_items")
-async def list_input_items(http: Request, response_id: str) -> Response:
-    return JSONResponse(page_of(_kept(http, response_id).items, http.query_params))
+async def list_input_items(http: Request) -> Response:
+    return JSONResponse(page_of(_kept(http, _named(http)).items, http.query_params))
 
 
 def _plan(
@@ -140,6 +141,11 @@ def _previous(http: Request, name: str | None) -> StoredResponse | None:
             param=param,
             code="previous_response_not_found",
         ) from None
+
+
+def _named(http: Request) -> str:
+    """The id in the path; a parameter of the function would have FastAPI import all of Pydantic's first version."""
+    return str(http.path_params["response_id"])
 
 
 def _kept(http: Request, name: str) -> StoredResponse:

@@ -4,6 +4,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from engine.status import LaneStatus
 from server.protocol.operations import Slot
@@ -13,7 +14,7 @@ router = APIRouter()
 
 
 @router.get("/slots")
-async def read_slots(request: Request) -> list[Slot]:
+async def read_slots(request: Request) -> Response:
     """Lanes have no numbers in the engine: the busy ones come first."""
     serving: Serving = request.app.state.serving
     model = serving.model
@@ -34,7 +35,8 @@ async def read_slots(request: Request) -> list[Slot]:
         for index, lane in enumerate(status.running)
     ]
     idle = range(len(busy), status.lanes)
-    return busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
+    slots = busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
+    return JSONResponse([slot.model_dump() for slot in slots])
 
 
 def _state(lane: LaneStatus) -> Literal["prefill", "decode"]:

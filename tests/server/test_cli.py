@@ -31,6 +31,20 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
 
 
+def test_importing_the_server_builds_no_validator_and_they_are_built_when_it_is_ready() -> None:
+    program = """
+import asyncio, sys
+from server.cli import run_server
+from server.operations import OPERATIONS
+bodies = [operation.body for operation in OPERATIONS if operation.body is not None]
+assert bodies and not any(body.__pydantic_complete__ for body in bodies)
+assert "pydantic.v1" not in sys.modules
+asyncio.run(run_server._build_validators())
+assert all(body.__pydantic_complete__ for body in bodies)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
 def test_a_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--no-such-option"]) == 2
     assert "--no-such-option" in capsys.readouterr().err
