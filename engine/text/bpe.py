@@ -24,8 +24,9 @@ class ByteLevelBpe:
     def __init__(self, vocabulary: Vocabulary) -> None:
         pre = pre_tokenizer(vocabulary.pre)
         self.adds_bos = pre.adds_bos
-        control = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN).keys()
-        plain = {text: token for text, token in vocabulary.ids.items() if text not in control}
+        plain = dict(vocabulary.ids)
+        for text in vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN):
+            del plain[text]
         try:
             model = models.BPE(plain, _pairs(vocabulary.merges), ignore_merges=pre.ignores_merges)
         except Exception as error:  # the library raises bare Exceptions

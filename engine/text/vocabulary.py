@@ -82,6 +82,7 @@ class Vocabulary:
     model: str  # "gpt2" is byte-level BPE, "llama" is SentencePiece
     pre: str  # name of the pre-tokenizer; BPE only
     tokens: list[str]
+    ids: dict[str, int]  # every token's text -> its id
     types: list[int]
     scores: list[float]  # SentencePiece only, else empty
     merges: list[str]  # BPE only, else empty
@@ -94,15 +95,16 @@ class Vocabulary:
     add_space_prefix: bool
     strips_after_special: bool  # white space after a special token is dropped (the Phi-3 models)
 
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Every token's text -> its id."""
-        return dict(zip(self.tokens, range(len(self.tokens)), strict=True))
-
     def of_type(self, *types: TokenType) -> dict[str, int]:
         """Text -> id of the tokens of these types."""
-        wanted = frozenset(types)
-        return {self.tokens[i]: i for i, kind in enumerate(self.types) if kind in wanted}
+        return {self.tokens[token]: token for kind in types for token in self._by_type.get(kind, ())}
+
+    @cached_property
+    def _by_type(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for token, kind in enumerate(self.types):
+            found.setdefault(kind, []).append(token)
+        return found
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> "Vocabulary":
@@ -113,21 +115,23 @@ class Vocabulary:
                 f"The tokenizer kind {model!r} is not supported; use a model with a gpt2 or llama tokenizer."
             )
         tokens = _tokens(metadata)
-        types = _types(metadata, tokens)
+        ids = _ids(tokens)
+        types = _types(metadata, ids)
         eos_id = _token_id(metadata, "eos_token_id", len(tokens), 2 if model == "llama" else None)
         return cls(
             model=model,
             pre=_text(metadata, "pre", "default"),
             tokens=tokens,
+            ids=ids,
             types=types,
             scores=_scores(metadata, len(tokens)) if model == "llama" else [],
             merges=_strings(metadata, "merges") if model == "gpt2" else [],
             bos_id=_token_id(metadata, "bos_token_id", len(tokens), 1 if model == "llama" else None),
             eos_id=eos_id,
-            end_ids=_end_ids(metadata, tokens, types, eos_id),
+            end_ids=_end_ids(metadata, ids, types, eos_id),
             add_bos=_flag(metadata, "add_bos_token"),
             add_eos=_flag(metadata, "add_eos_token") is True,
-            infill_ids=_infill_ids(metadata, tokens),
+            infill_ids=_infill_ids(metadata, ids),
             add_space_prefix=_flag(metadata, "add_space_prefix") is not False and model == "llama",
             strips_after_special=_is_phi3(metadata),
         )
@@ -175,9 +179,14 @@ def _tokens(metadata: Mapping[str, object]) -> list[str]:
         raise _fault("tokens", "is empty")
     if "" in tokens:  # a nameless token can be sampled, but no text gives it
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-    if len(set(tokens)) != len(tokens):
-        raise _fault("tokens", "names the same token twice")
     return tokens
+
+
+def _ids(tokens: list[str]) -> dict[str, int]:
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if len(ids) != len(tokens):
+        raise _fault("tokens", "names the same token twice")
+    return ids
 
 
 def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[type]) -> list[object]:
@@ -189,12 +198,14 @@ def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[ty
     return values
 
 
-def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
+def _types(metadata: Mapping[str, object], ids: dict[str, int]) -> list[int]:
     if PREFIX + "token_type" not in metadata:
-        types: list[int] = [TokenType.NORMAL] * len(tokens)
+        types: list[int] = [TokenType.NORMAL] * len(ids)
     else:
-        types = cast(list[int], _numbers(metadata, "token_type", len(tokens), {int}))
-    return [TokenType.CONTROL if text in END_MARKERS else kind for text, kind in zip(tokens, types, strict=True)]
+        types = cast(list[int], _numbers(metadata, "token_type", len(ids), {int}))
+    for text in END_MARKERS & ids.keys():
+        types[ids[text]] = TokenType.CONTROL
+    return types
 
 
 def _scores(metadata: Mapping[str, object], count: int) -> list[float]:
@@ -215,32 +226,32 @@ def _token_id(metadata: Mapping[str, object], key: str, count: int, default: int
     return int(value)
 
 
-def _end_ids(metadata: Mapping[str, object], tokens: list[str], types: list[int], eos_id: int | None) -> frozenset[int]:
+def _end_ids(
+    metadata: Mapping[str, object], ids: dict[str, int], types: list[int], eos_id: int | None
+) -> frozenset[int]:
     named = (
         eos_id,
-        _token_id(metadata, "eot_token_id", len(tokens), None),
-        _token_id(metadata, "eom_token_id", len(tokens), None),
+        _token_id(metadata, "eot_token_id", len(ids), None),
+        _token_id(metadata, "eom_token_id", len(ids), None),
     )
     ends = {token for token in named if token is not None}
-    for token, (text, kind) in enumerate(zip(tokens, types, strict=True)):
-        if text in END_MARKERS or (kind == TokenType.CONTROL and text in END_CONTROLS):
-            ends.add(token)
-    texts = {tokens[token] for token in ends}
-    if {"<|return|>", "<|call|>"} <= texts or {"<|calls|>", "<|flush|>"} <= texts:
-        ends = {token for token in ends if tokens[token] != "<|end|>"}  # there it ends a channel, not the turn
+    ends |= {ids[text] for text in END_MARKERS & ids.keys()}
+    ends |= {ids[text] for text in END_CONTROLS & ids.keys() if types[ids[text]] == TokenType.CONTROL}
+    channels = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+    if any(ends.issuperset(map(ids.get, texts)) for texts in channels):
+        ends = {token for token in ends if token != ids.get("<|end|>")}  # there it ends a channel, not the turn
     return frozenset(ends)
 
 
-def _infill_ids(metadata: Mapping[str, object], tokens: list[str]) -> InfillIds | None:
+def _infill_ids(metadata: Mapping[str, object], ids: dict[str, int]) -> InfillIds | None:
     """By the file's own word, under the format's present names or those of before, else by the tokens' names."""
     for keys in (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")):
-        ids = [_token_id(metadata, f"{key}_token_id", len(tokens), None) for key in keys]
-        if None not in ids:
-            return InfillIds(*cast(list[int], ids))
-    places = {text: token for token, text in enumerate(tokens)}
-    named = (names for names in INFILL_NAMES if all(name in places for name in names))
+        told = [_token_id(metadata, f"{key}_token_id", len(ids), None) for key in keys]
+        if None not in told:
+            return InfillIds(*cast(list[int], told))
+    named = (names for names in INFILL_NAMES if all(name in ids for name in names))
     first = next(named, None)
-    return None if first is None else InfillIds(*(places[name] for name in first))
+    return None if first is None else InfillIds(*(ids[name] for name in first))
 
 
 def _is_phi3(metadata: Mapping[str, object]) -> bool:
