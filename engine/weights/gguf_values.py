@@ -124,7 +124,9 @@ class ValueReader:
         first_room = self._size - (count - 1) * LENGTH_BYTES
         for room in range(first_room, self._size + 1, LENGTH_BYTES):
             start = end + LENGTH_BYTES
-            end = checked_extent(start, unpack(buffer, end)[0], room, what, path)
+            end = start + unpack(buffer, end)[0]
+            if end > room:
+                checked_extent(start, end - start, room, what, path)  # raises
             strings.append(buffer[start:end].decode("utf-8", "surrogateescape"))
         self.position = end
         return strings
