@@ -24,7 +24,6 @@ from engine.text.tokenizer import Tokenizer
 from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
 from engine.weights.draft_head import open_drafting, open_trunk, without_draft
-from engine.weights.quantize.quantized_file import quantized
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 
@@ -83,7 +82,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     progress("Finding the model", 0.0)
     given = None if options.chat_template is None else given_template(options.chat_template)
     resolved = resolve_model(argument)
-    file = quantized(_open(resolved.path, options), options.quantize)
+    file = _open(resolved.path, options)
     family_of(file)  # refuses an architecture before anything else takes time
     with ThreadPoolExecutor(1, "octavo-text") as beside:
         text = beside.submit(_load_text, file, given)
@@ -121,8 +120,14 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
 
 
 def _open(path: Path, options: LoadOptions) -> WeightsFile:
-    """The model, and its draft head only where it is used."""
-    return open_drafting(path, options.mtp) if options.speculation in DRAFTING else open_trunk(path)
+    """The model, as the options want its matrices, and its draft head only where it is used."""
+    file = open_drafting(path, options.mtp) if options.speculation in DRAFTING else open_trunk(path)
+    if options.quantize is None:
+        return file
+    # Imported late: few models are quantized as they are loaded.
+    from engine.weights.quantize.quantized_file import quantized
+
+    return quantized(file, options.quantize)
 
 
 def engine_config(options: LoadOptions, identity: str) -> EngineConfig:

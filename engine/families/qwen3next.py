@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError
 from engine.families.qwen35_config import read_delta_shape
 from engine.weights.file_view import FileView
-from engine.weights.gguf_tensors import TensorInfo
-from engine.weights.mapping.hybrid import kind_of
+from engine.weights.gguf_tensors import TensorInfo, kind_of
 from engine.weights.mapping.recipe import rows_by_key_head
 from engine.weights.weights_file import WeightsFile
 

@@ -97,3 +97,8 @@ def _refuse_overlap(tensors: dict[str, TensorInfo], path: Path) -> None:
     for first, second in pairwise(in_order):
         if first.offset + first.nbytes > second.offset:
             raise ModelFileError(f"{path} is broken: the tensors {first.name!r} and {second.name!r} overlap.")
+
+
+def kind_of(name: str) -> str:
+    """A tensor's name without its block."""
+    return name.split(".", 2)[-1] if name.startswith("blk.") else name

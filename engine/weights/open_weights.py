@@ -4,7 +4,6 @@ from pathlib import Path
 
 from engine.errors import ModelFileError
 from engine.weights.gguf import GgufFile
-from engine.weights.safetensors_folder import SafetensorsFolder
 from engine.weights.split import open_split, parts_of
 from engine.weights.weights_file import WeightsFile
 
@@ -15,6 +14,9 @@ def open_weights(path: Path) -> WeightsFile:
     Raises ModelNotFoundError, ModelFileError or UnsupportedModelError, whatever is there.
     """
     if path.is_dir():
+        # Imported late: half of all that reads weights is for folders.
+        from engine.weights.safetensors_folder import SafetensorsFolder
+
         return SafetensorsFolder(path)
     file = GgufFile.open(path)
     try:

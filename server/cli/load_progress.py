@@ -1,8 +1,6 @@
 """The progress of a load, as a bar on a terminal and as lines elsewhere."""
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from server.served import ServedModel
 from server.serving import Load, Progress
@@ -15,6 +13,9 @@ def shown(load: Load, console: Console) -> Load:
 
 
 def _with_bar(load: Load, console: Console, note: Progress) -> ServedModel:
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("Starting", total=1.0)

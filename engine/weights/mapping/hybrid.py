@@ -6,6 +6,7 @@ Every norm is stored around zero but the one within Gated DeltaNet. The draft he
 from dataclasses import dataclass, replace
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.weights.gguf_tensors import kind_of
 from engine.weights.mapping.config import Values, attention_metadata, rope_metadata, rope_parameters
 from engine.weights.mapping.experts import expert_count, expert_recipes, is_expert
 from engine.weights.mapping.names import ATTENTION, HEAD_NORMS, Stored, check_size, text_tensors, translated
@@ -115,11 +116,6 @@ def mixture_metadata(config: Metadata) -> Values:
         "expert_feed_forward_length": config.integer("moe_intermediate_size", minimum=1),
         "expert_shared_feed_forward_length": config.integer("shared_expert_intermediate_size", minimum=1),
     }
-
-
-def kind_of(name: str) -> str:
-    """A GGUF name without its block."""
-    return name.split(".", 2)[-1] if name.startswith("blk.") else name
 
 
 def _in_trunk(name: str, layers: int) -> str:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from engine.weights.gguf_tensors import kind_of
 from engine.weights.mapping.config import Values, rope_parameters
 from engine.weights.mapping.hybrid import (
     MIXTURE,
@@ -12,7 +13,6 @@ from engine.weights.mapping.hybrid import (
     hybrid_metadata,
     hybrid_recipes,
     hybrid_tensors,
-    kind_of,
     mixture_metadata,
     read_heads,
 )
