@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -143,8 +142,10 @@ class EngineLoop:
                 self._jobs[command.sequence] = command
                 if command.sequence.deadline is not None:
                     self._timed.add(command.sequence)
-                with self._ending_on_fault(command.sequence):
+                try:
                     self._scheduler.add(command.sequence)
+                except Exception as error:
+                    self._fail(command.sequence, error)
             case Abort() if command.sequence in self._jobs:
                 self._finish(command.sequence, FinishReason.ABORT, self._clock())
             case Stop():
@@ -171,17 +172,20 @@ class EngineLoop:
                 self._scheduler.isolate(plan)
             return []
         for rows in plan.rows:
-            with self._ending_on_fault(rows.sequence):
+            try:
                 self._scheduler.advance(rows)
+            except Exception as error:
+                self._fail(rows.sequence, error)
         return [step for step in computed if step.sequence in self._jobs]
 
     def _note_start(self, plan: StepPlan) -> None:
-        now = self._clock()
+        now, lanes = self._clock(), len(plan.rows)
         for rows in plan.rows:
             sequence = rows.sequence
             sequence.started_at = sequence.started_at or now
-            sequence.decode_steps += rows.is_decode
-            sequence.decode_lanes += len(plan.rows) * rows.is_decode
+            if rows.is_decode:
+                sequence.decode_steps += 1
+                sequence.decode_lanes += lanes
 
     def _answer(self, computed: list[Computed]) -> int:
         """Go on with each sequence that has no more to be computed: the only loop over a step's outputs.
@@ -190,12 +194,16 @@ class EngineLoop:
         """
         now, accepted = self._clock(), 0
         for step in computed:
-            with self._ending_on_fault(step.sequence):
-                self._score_prompt(step)
-                if step.sequence.pooler is not None:
-                    step.sequence.pooler.push(step.final)
-                if step.sequence.pending == 0:
+            sequence = step.sequence
+            try:
+                if sequence.scores_prompt:
+                    self._score_prompt(step)
+                if sequence.pooler is not None:
+                    sequence.pooler.push(step.final)
+                if sequence.pending == 0:
                     accepted += self._continue(step, now)
+            except Exception as error:
+                self._fail(sequence, error)
         return accepted
 
     def _score_prompt(self, step: Computed) -> None:
@@ -214,6 +222,9 @@ class EngineLoop:
         sequence, drafts, accepted = step.sequence, step.drafts, 0
         if sequence.max_new_tokens == 0:
             self._finish(sequence, FinishReason.LENGTH, now)
+            return 0
+        if not drafts:
+            self._choose(step.logits[-1], sequence, now)
             return 0
         sequence.drafted += len(drafts)
         for row, draft in zip(step.logits[-1 - len(drafts) :], (*drafts, None), strict=True):
@@ -252,11 +263,12 @@ class EngineLoop:
         job = self._jobs[sequence]
         sequence.tokens.append(token)
         sequence.first_token_at = sequence.first_token_at or now
-        event = job.output.push(token, logprob, is_last=_is_due(sequence, now))
+        output = job.output
+        event = output.push(token, logprob, is_last=_is_due(sequence, now))
         if event is not None:
             self._outbox.append((job.stream, event))
-        if job.output.finish_reason is not None:
-            self._finish(sequence, job.output.finish_reason, now, stop=job.output.stop)
+        if output.finish_reason is not None:
+            self._finish(sequence, output.finish_reason, now, stop=output.stop)
 
     def _publish(self) -> None:
         """Hand over all events of a step at once, and what it took."""
@@ -289,18 +301,10 @@ class EngineLoop:
         self._outbox.append((self._jobs.pop(sequence).stream, last))
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
-        """End one request by a fault of ours, or by one of its own that showed only now."""
+        """End one request by a fault of ours, or by one of its own that showed only now; no other is touched."""
         logger.error("fault while serving %s", sequence.request.id, exc_info=error)
         ours = EngineFaultError("The server failed on this request; report what its log says.")
         self._end(sequence, error if isinstance(error, OctavoError) else ours, is_faulty=True)
-
-    @contextmanager
-    def _ending_on_fault(self, sequence: Sequence) -> Iterator[None]:
-        """A fault of ours in the block ends this request, is logged, and touches no other."""
-        try:
-            yield
-        except Exception as error:
-            self._fail(sequence, error)
 
 
 def _is_due(sequence: Sequence, now: float) -> bool:

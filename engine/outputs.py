@@ -23,6 +23,7 @@ class RequestOutput:
         self._max_new_tokens = max_new_tokens
         self._new_tokens = 0
         self._unreported: list[Token] = []
+        self._may_be_held = bool(request.stop or request.marks)  # text, for longer than a character is incomplete
         self.finish_reason: FinishReason | None = None
         self.stop: str | int | None = None  # as FinishEvent has it
 
@@ -33,6 +34,8 @@ class RequestOutput:
         """
         assert self.finish_reason is None
         self._new_tokens += 1
+        if not (self._may_be_held or is_last or self._new_tokens == self._max_new_tokens or token in self._end_ids):
+            return self._plain_event(token, logprob)
         is_end = token in self._end_ids
         is_mark = token in self._request.marks and not is_end
         text = "" if is_end else self._mark_text(token) if is_mark else self._match(self._detokenizer.push([token]))
@@ -43,6 +46,16 @@ class RequestOutput:
             text += self._end_text(token)
         self._unreported.append(Token(token, text, is_mark and not self._stops.stopped, logprob))
         return self._event()
+
+    def _plain_event(self, token: int, logprob: TokenLogprob | None) -> TextEvent | None:
+        """Report a token of which nothing is to be asked but its text: as most are."""
+        text = self._detokenizer.push([token])
+        self._unreported.append(Token(token, text, False, logprob))
+        if not text:
+            return None
+        event = TextEvent(tuple(self._unreported))
+        self._unreported = []
+        return event
 
     def _match(self, text: str) -> str:
         """Return what is safe to send; before min_tokens no text is looked at."""

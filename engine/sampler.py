@@ -32,12 +32,18 @@ class Sampler:
         If none can be drawn: EngineFaultError by the model's fault, RequestError by the request's.
         """
         logits = logits[: self._limited.size]
+        if chooser.is_free:
+            return self._drawn(logits, logits, chooser)
         token = chooser.forced()
         if token is None:
-            token = self._draw(self._limit(logits, chooser), chooser)
-            if token < 0:
-                raise self._failure(logits)
+            token = self._drawn(self._limit(logits, chooser), logits, chooser)
         chooser.accept(token)
+        return token
+
+    def _drawn(self, limited: Float32, logits: Float32, chooser: TokenChooser) -> int:
+        token = self._draw(limited, chooser)
+        if token < 0:
+            raise self._failure(logits)
         return token
 
     def logprob(self, logits: Float32, token: int, top: int) -> TokenLogprob:

@@ -1,8 +1,8 @@
 """Computes a step's plan: all its rows at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(NamedTuple):
     """What the model gave for one sequence's rows."""
 
     sequence: Sequence

@@ -26,6 +26,8 @@ class TokenChooser:
         self._thinking = None if request.thinking is None else ThinkingBudget(request.thinking)
         self._constraint = request.constraint
         self._matcher: Matcher | None = None
+        # Nothing but the logits and the stream decides, now and later: then there is nothing to be told either.
+        self.is_free = self._rules is None and self._thinking is None and self._constraint is None
 
     def next_uniform(self) -> float:
         """Return the stream's next number in [0, 1)."""

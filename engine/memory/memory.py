@@ -49,6 +49,7 @@ class Memory:
         self._held: dict[Sequence, _Held] = {}
         self._snapshot_every = -(-SNAPSHOT_TOKENS // self._block_tokens) * self._block_tokens
         self._has_snapshots = runner.state_slots > lanes
+        self._has_windows = any(group.window for group in runner.groups)
         self.hit_tokens = 0
         self.looked_up_tokens = 0
 
@@ -138,6 +139,11 @@ class Memory:
             self._note_taken(sequence, taken)
         return taken
 
+    def holds(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether a sequence has blocks for positions below `tokens`."""
+        tables = sequence.tables
+        return bool(tables) and tokens <= len(tables[0]) * self._block_tokens
+
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Give a sequence blocks for positions below `tokens`; False, and nothing taken, if there are too few."""
         if self.reach(sequence) < tokens:
@@ -164,10 +170,12 @@ class Memory:
         are given back.
         """
         held = self._held[sequence]
-        self._register(sequence, held)
+        if sequence.computed >= len(held.path) * self._block_tokens:
+            self._register(sequence, held)
         if self._has_snapshots:
             self._snapshot(sequence, held)
-        self._give_back(sequence, held)
+        if self._has_windows:
+            self._give_back(sequence, held)
 
     def release(self, sequence: Sequence) -> None:
         """Take back all that a sequence holds, if it holds anything; what the tree has of it stays cached."""

@@ -78,6 +78,10 @@ class ChunkBudget:
             self._rows = min(self._rows, to_knee)
         self._seconds = max(room, free)
 
+    def pass_over(self) -> None:
+        """Another step like the last one, in which no prompt waits for rows."""
+        self._lean_steps += 1
+
     def _begin_alone(self) -> None:
         self._least = min(LEAST_ALONE, self._rows)
         if not self._pace.knows_chunks:

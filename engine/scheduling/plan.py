@@ -65,14 +65,15 @@ class StepPlan:
     chunks: tuple[Chunk, ...] = field(init=False)  # of the others
 
     def __post_init__(self) -> None:
+        single = [rows for rows in self.rows if rows.sequence.pending == 1]
+        chunks = [Chunk(rows.sequence.computed, rows.count) for rows in self.rows if rows.sequence.pending > 1]
+        draft_rows = sum([len(rows.drafts) for rows in self.rows])
         values = {
-            "total_rows": sum(rows.rows for rows in self.rows),
-            "decode_rows": sum(rows.is_decode for rows in self.rows),
-            "draft_rows": sum(len(rows.drafts) for rows in self.rows),
-            "single_rows": sum(rows.sequence.pending == 1 for rows in self.rows),
-            "chunks": tuple(
-                Chunk(rows.sequence.computed, rows.count) for rows in self.rows if rows.sequence.pending > 1
-            ),
+            "total_rows": sum([rows.count for rows in self.rows]) + draft_rows,
+            "decode_rows": sum([rows.sequence.new_tokens > 0 for rows in single]),
+            "draft_rows": draft_rows,
+            "single_rows": len(single),
+            "chunks": tuple(chunks),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)

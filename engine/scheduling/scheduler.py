@@ -8,7 +8,7 @@ Then the same holds for the next. Only a bounded number of later requests can be
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
@@ -22,6 +22,8 @@ from engine.scheduling.pace import Pace
 from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.sequence import Sequence
 from engine.speculation.speculation import Speculation
+
+MOST_REPEATS = 31  # of a plan in a row: then it is made anew, and the targets of its chunks with it
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -49,6 +51,8 @@ class Scheduler:
         self._preempted = 0  # since the step began
         self._faults: list[tuple[Sequence, Exception]] = []  # likewise
         self._refused: tuple[Sequence, int, int] | None = None  # for whom there was no room, and how things were
+        self._last: StepPlan | None = None  # if every sequence that ran had one row in it
+        self._repeats = 0  # of that plan
 
     @property
     def has_work(self) -> bool:
@@ -87,12 +91,39 @@ class Scheduler:
         """
         self._preempted, self._faults = 0, []
         self._admit()
+        if self._last is not None and self._goes_on(self._last):
+            return self._again(self._last)
         among = self._chosen()
         single = self._plan_single_rows(among)
         prompts = self._plan_prompts(among, len(single))
-        planned = single + prompts if prompts else self._with_drafts(single)
+        rows = single + prompts if prompts else self._with_drafts(single)
+        plan = self._plan(rows)
+        all_single = plan.decode_rows == plan.total_rows == len(self.running) and plan.total_rows > 0
+        self._last, self._repeats = plan if all_single and not (plan.preempted or plan.faults) else None, 0
+        return plan
+
+    def _plan(self, planned: Iterable[PlannedRows]) -> StepPlan:
         rows = tuple(rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
         return StepPlan(rows, self._preempted, tuple(self._faults))
+
+    def _goes_on(self, last: StepPlan) -> bool:
+        """Whether the next step is like the last, one row further: nobody came or went, and all have room.
+
+        Most steps are, and their planning takes time in which no other thread has anything to do.
+        """
+        if len(last.rows) != len(self.running) or self._repeats == MOST_REPEATS:
+            return False
+        for rows, sequence in zip(last.rows, self.running, strict=True):
+            end = sequence.computed + 1
+            if rows.sequence is not sequence or len(sequence.tokens) != end or not self._memory.holds(sequence, end):
+                return False
+        return rows.wants_states == self.speculation.follows
+
+    def _again(self, last: StepPlan) -> StepPlan:
+        self._repeats += 1
+        self._chunks.pass_over()
+        rows = self._with_drafts(list(last.rows))
+        return self._plan(rows) if self._faults or any([row.drafts for row in rows]) else last
 
     def advance(self, rows: PlannedRows) -> None:
         """Note that planned rows were computed, but for the drafts, of which nothing is known yet."""
@@ -109,6 +140,7 @@ class Scheduler:
 
         A recurrent state may have moved on or not, so what has one begins again.
         """
+        self._last = None
         for rows in plan.rows:
             rows.sequence.alone_until = rows.sequence.computed + rows.count
             if rows.drafts:
@@ -119,7 +151,7 @@ class Scheduler:
     # Admission
 
     def _admit(self) -> None:
-        while len(self.running) < self._config.lanes:
+        while len(self.running) < self._config.lanes and self.waiting:
             sequence = self.waiting.next(self.running, self._may_start)
             if sequence is None or not self._try_start(sequence):
                 return
@@ -239,6 +271,8 @@ class Scheduler:
 
     def _has_grown(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for a sequence's positions below `tokens`, at the cost of the least urgent, be it itself."""
+        if self._memory.holds(sequence, tokens):
+            return True
         while sequence in self.running:
             if self._unless_faulty(self._memory.grow, sequence, tokens):
                 return True

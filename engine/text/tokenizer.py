@@ -1,6 +1,7 @@
 """Text to token ids and back, for the tokenizers that GGUF files carry."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from engine.text.bpe import ByteLevelBpe
 from engine.text.rendered import RenderedChat
@@ -11,6 +12,7 @@ from engine.text.vocabulary import InfillIds, TokenType, Vocabulary
 _SILENT = frozenset((TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED))
 _SPACE_CHARACTERS = " \t\n\v\f\r"
 _KEEPS_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))  # where the model else drops the space after special tokens
+KNOWN_BYTES = 8192  # tokens whose bytes are kept: those of an answer are the same again and again
 
 
 class Tokenizer:
@@ -25,6 +27,7 @@ class Tokenizer:
         self._user_splitter = SpecialTokens(self.user_tokens)
         self._splitter = SpecialTokens(self.user_tokens | self.control_tokens)
         user = vocabulary.of_type(TokenType.USER_DEFINED).items()
+        self._known_bytes = lru_cache(KNOWN_BYTES)(self._written_bytes)
         self._special_ids = control | {self._as_written(text): token for text, token in user}
 
     @classmethod
@@ -83,6 +86,9 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """What the token writes: raw bytes, which need not be whole characters; nothing for control tokens."""
+        return self._known_bytes(token)
+
+    def _written_bytes(self, token: int) -> bytes:
         kind, piece = self._vocabulary.types[token], self._vocabulary.tokens[token]
         if kind in _SILENT:
             return b""
