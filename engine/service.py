@@ -255,9 +255,10 @@ class EngineService:
     def _deliver(self, batch: list[Delivery], report: StepReport | None) -> None:
         for stream, item in batch:
             stream.deliver(item)
-            if not isinstance(item, TextEvent):
-                self._open.discard(stream)
-                self._follow_up(stream)
+            if isinstance(item, TextEvent):
+                continue
+            self._open.discard(stream)
+            self._follow_up(stream)
             if isinstance(item, FinishEvent) and item.reason is not FinishReason.ABORT:
                 self._lane_time.note(item.timings.prefill_seconds + item.timings.decode_seconds)
         if not self._open:

@@ -19,6 +19,8 @@ from server.served import EventStream
 
 logger = logging.getLogger("octavo.server")
 
+_CALL_BOUNDS = (CallBegin, CallEnd)
+
 Reason = Literal["stop", "length", "tool_calls"]
 
 
@@ -93,6 +95,7 @@ class Exchange:
         self._streams = streams
         self._parsers = [plan.new_parser() for _ in streams]
         self._called = [False] * len(streams)  # whether the choice's last call is complete
+        self._unfinished = len(streams)
         self._cancelled = False
         self._closed = False
 
@@ -117,17 +120,17 @@ class Exchange:
 
     async def updates(self) -> AsyncIterator[Update]:
         """Every choice up to its finish; raises EngineNotReadyError if the engine stopped before that."""
-        unfinished = len(self._streams)
-        async for choice, event in _merged(self._streams):
-            if isinstance(event, TextEvent):
-                self.log.note_tokens(len(event.tokens))
-                yield self._update(choice, self._parsers[choice].push(event.tokens), event.tokens)
-            elif event.reason is not FinishReason.ABORT:
-                unfinished -= 1
-                yield self._finish(choice, event)
+        if len(self._streams) == 1:
+            async for event in self._streams[0]:
+                if (update := self._update(0, event)) is not None:
+                    yield update
+        else:
+            async for choice, event in _merged(self._streams):
+                if (update := self._update(choice, event)) is not None:
+                    yield update
         if self._cancelled:
             raise AnswerCancelledError("This answer was cancelled by a request to do so.")
-        if unfinished:
+        if self._unfinished:
             raise EngineNotReadyError("The server stopped before this answer was complete.")
 
     def note_failure(self, error: Exception) -> None:
@@ -143,15 +146,25 @@ class Exchange:
                 self.log.end = "error"
                 logger.error("%s failed", self.id, exc_info=error)
 
-    def _update(self, choice: int, parts: list[Part], tokens: tuple[Token, ...]) -> Update:
+    def _update(self, choice: int, event: Event) -> Update | None:
+        """What an event brings; nothing, where it only says that the request was aborted."""
+        if isinstance(event, TextEvent):
+            self.log.note_tokens(len(event.tokens))
+            return self._parsed(choice, self._parsers[choice].push(event.tokens), event.tokens)
+        if event.reason is FinishReason.ABORT:
+            return None
+        self._unfinished -= 1
+        return self._finish(choice, event)
+
+    def _parsed(self, choice: int, parts: list[Part], tokens: tuple[Token, ...]) -> Update:
         for part in parts:
-            if isinstance(part, CallBegin | CallEnd):
+            if isinstance(part, _CALL_BOUNDS):
                 self._called[choice] = isinstance(part, CallEnd)
         return Update(choice, tuple(parts), tokens)
 
     def _finish(self, choice: int, event: FinishEvent) -> Update:
         parser = self._parsers[choice]
-        rest = self._update(choice, parser.finish(), ())
+        rest = self._parsed(choice, parser.finish(), ())
         reason: Reason = "length" if event.reason is FinishReason.LENGTH else "stop"
         if reason == "stop" and self._called[choice]:
             reason = "tool_calls"
@@ -166,10 +179,6 @@ class Exchange:
 
 async def _merged(streams: Sequence[EventStream]) -> AsyncIterator[tuple[int, Event]]:
     """The events of all streams as they come, each with its stream's place."""
-    if len(streams) == 1:
-        async for event in streams[0]:
-            yield 0, event
-        return
     iterators = [aiter(stream) for stream in streams]
     waiting = {asyncio.ensure_future(_next(iterator)): place for place, iterator in enumerate(iterators)}
     try:

@@ -72,7 +72,7 @@ class ChatShape:
             choice.tokens += update.tokens
         deltas = [delta for part in update.parts for delta in self._deltas(choice, part)]
         chunks = [self._chunk(update.choice, delta) for delta in deltas]
-        if chunks:
+        if chunks and choice.tokens:
             chunks[-1] |= self._side_figures(choice)
         if not choice.opened:
             choice.opened = True

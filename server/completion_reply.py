@@ -40,22 +40,27 @@ class CompletionShape:
 
     def chunks(self, update: Update) -> list[Json]:
         choice = self._choices[update.choice]
-        choice.tokens += update.tokens
-        text = self._opening(update.choice, choice) + _text(update)
-        chunks = [self._chunk(update.choice, text) | self._side_figures(choice)] if text else []
+        if self._logprobs or self._token_ids:
+            choice.tokens += update.tokens
+        text = _text(update) if choice.opened else self._opening(update.choice, choice) + _text(update)
+        chunks = [self._told(update.choice, text, choice)] if text else []
         if update.finish is not None:
-            chunks.append(self._chunk(update.choice, "") | self._side_figures(choice) | _ending(update.finish))
+            chunks.append(self._told(update.choice, "", choice) | _ending(update.finish))
         return chunks
 
     def _opening(self, index: int, choice: Choice) -> str:
-        first, choice.opened = not choice.opened, True
-        return self._echo(index) if first else ""
+        choice.opened = True
+        return self._echo(index)
 
     def _echo(self, index: int) -> str:
         return self._plan.echo[index // self._plan.n] if self._plan.echo else ""
 
     def _chunk(self, index: int, text: str) -> Json:
         return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
+
+    def _told(self, index: int, text: str, choice: Choice) -> Json:
+        chunk = self._chunk(index, text)
+        return chunk | self._side_figures(choice) if choice.tokens else chunk
 
     def _side_figures(self, choice: Choice) -> Json:
         """What is told of the tokens that have come; each token once."""

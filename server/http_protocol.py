@@ -1,6 +1,7 @@
 """uvicorn's HTTP parser with bounds on a request's head, and errors of the wire in the shape of all others."""
 
 import asyncio
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -10,19 +11,57 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
 CONTINUE = b"HTTP/1.1 100 "  # no answer yet, but a call for the request's body
 HEAD_SECONDS = 30.0  # for a head to arrive
+# Pieces, and bytes of one, that are not kept until a turn of the event loop ends.
+MOST_PARTS = 16
+MUCH_BYTES = 16 * 1024
+
+
+class WriteTurn:
+    """What one turn of the event loop writes, to all connections: sent together at its end.
+
+    A step of the engine has a token for each stream. A reader on this machine who is woken by each of them takes the
+    core away from whoever writes the next; he is woken once, if they come at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[asyncio.Transport, list[bytes]] = {}
+
+    def add(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Write to a transport when this turn ends, or now if it is much: only a transport can tell of a slow reader."""
+        if not self._waiting:
+            self._loop.call_soon(self.send)
+        parts = self._waiting.setdefault(transport, [])
+        parts.append(data)
+        if len(parts) >= MOST_PARTS or len(data) >= MUCH_BYTES:
+            self.send_to(transport)
+
+    def send(self) -> None:
+        """Write all that waits, now."""
+        waiting, self._waiting = self._waiting, {}
+        for transport, parts in waiting.items():
+            if not transport.is_closing():
+                transport.write(b"".join(parts))
+
+    def send_to(self, transport: asyncio.Transport) -> None:
+        """Write what waits for one transport, now."""
+        parts = self._waiting.pop(transport, [])
+        if parts and not transport.is_closing():
+            transport.write(b"".join(parts))
 
 
 class JoinedWrites:
     """What a cycle of uvicorn writes to: an answer's head waits for its body, so that both are one packet."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, turn: WriteTurn) -> None:
         self._transport = transport
+        self._turn = turn
         self._head: bytes | None = None
         self._is_begun = False
 
     def write(self, data: bytes) -> None:
         if self._is_begun or data.startswith(CONTINUE):
-            self._transport.write(data if self._head is None else self._head + data)
+            self._turn.add(self._transport, data if self._head is None else self._head + data)
             self._head = None
         else:
             self._head, self._is_begun = data, True
@@ -31,13 +70,19 @@ class JoinedWrites:
         return self._transport.is_closing()
 
     def flush(self) -> None:
-        """Write a head that no body follows."""
+        """Write all that waits, be it a head that no body follows."""
         if self._head is not None:
             self.write(b"")
+        self._turn.send_to(self._transport)
 
     def close(self) -> None:
         self.flush()
         self._transport.close()
+
+
+@lru_cache(1)
+def _turn_of(loop: asyncio.AbstractEventLoop) -> WriteTurn:
+    return WriteTurn(loop)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -78,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._join_writes(self.cycle)
 
     def _join_writes(self, cycle: RequestResponseCycle) -> None:
-        writes = JoinedWrites(self.transport)
+        writes = JoinedWrites(self.transport, _turn_of(self.loop))
 
         def on_response() -> None:
             writes.flush()

@@ -15,16 +15,13 @@ from engine.weights.weight_bytes import WeightBytes
 from server.logs import RequestLog
 from server.open_requests import OpenRequests
 from server.served import ServedModel
+from server.tally import Tallies
 
 ENDS = frozenset({"stop", "length", "tool_calls", "disconnected", "cancelled", "stalled", "stopped", "error"})
 ABORTS = frozenset({"disconnected", "cancelled", "stalled"})
 OTHER = "other"
 
-TO_FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-BETWEEN_TOKENS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2)
 IN_QUEUE = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-RECENT = 0.9  # what a step leaves of the mean before it
 
 
 class Metrics:
@@ -35,10 +32,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._endpoint_of = endpoint_of
         self._weights = WeightBytes(0)
-        self._step_rate = 0.0
+        self._tallies = Tallies()
+        self.registry.register(self._tallies)
         self._name_http()
         self._name_requests()
-        self._name_steps()
         Gauge(
             "octavo_requests_open", "Admitted requests whose answer has not ended.", registry=self.registry
         ).set_function(lambda: len(open_requests))
@@ -58,37 +55,9 @@ class Metrics:
             "octavo_requests_aborted", "Admitted requests that nobody waited for any more.", registry=registry
         )
         self._prompt_tokens = Counter("octavo_prompt_tokens", "Tokens of admitted prompts.", registry=registry)
-        self._generated_tokens = Counter("octavo_generated_tokens", "Tokens generated.", registry=registry)
         self._cached_tokens = Counter("octavo_cached_tokens", "Prompt tokens taken from the cache.", registry=registry)
-        self._first_token = Histogram(
-            "octavo_time_to_first_token_seconds",
-            "From a request's admission to its first token.",
-            buckets=TO_FIRST_TOKEN,
-            registry=registry,
-        )
-        self._between_tokens = Histogram(
-            "octavo_inter_token_seconds", "Between tokens of an answer.", buckets=BETWEEN_TOKENS, registry=registry
-        )
         self._queue = Histogram(
             "octavo_queue_seconds", "Waiting for a lane, of finished requests.", buckets=IN_QUEUE, registry=registry
-        )
-
-    def _name_steps(self) -> None:
-        registry = self.registry
-        rows = Histogram("octavo_step_rows", "Rows of a step.", ("kind",), buckets=ROWS, registry=registry)
-        self._prefill_rows, self._decode_rows = rows.labels("prefill"), rows.labels("decode")
-        self._draft_rows = rows.labels("draft")
-        self._preemptions = Counter(
-            "octavo_preemptions", "Sequences that gave their memory to others, to be computed again.", registry=registry
-        )
-        self._drafted = Counter("octavo_drafted_tokens", "Tokens that were guessed and tried.", registry=registry)
-        self._accepted = Counter("octavo_accepted_tokens", "Guessed tokens that were right.", registry=registry)
-        self._step_seconds = Counter("octavo_step_seconds", "Time spent in steps.", registry=registry)
-        self._bytes_read = Counter("octavo_weight_bytes_read", "Bytes of weights read by steps.", registry=registry)
-        self._bandwidth = Gauge(
-            "octavo_weight_bytes_per_second",
-            "Effective rate at which recent decode steps read the weights.",
-            registry=registry,
         )
 
     def watch(self, model: ServedModel) -> None:
@@ -101,12 +70,7 @@ class Metrics:
         self._responses.labels(self._endpoint_of(path), str(status)).inc()
 
     def note_tokens(self, log: RequestLog, count: int, seconds: float) -> None:
-        self._generated_tokens.inc(count)
-        if log.first_token is None:
-            self._first_token.observe(seconds)
-            count, seconds = count - 1, 0.0  # what comes with the first token came at once
-        for _ in range(count):
-            self._between_tokens.observe(seconds / count)
+        self._tallies.note_tokens(count, seconds, are_first=log.first_token is None)
 
     def note_end(self, log: RequestLog) -> None:
         end = log.end if log.end in ENDS else OTHER
@@ -118,19 +82,8 @@ class Metrics:
             self._queue.observe(log.queue_seconds)
 
     def note_step(self, step: StepReport) -> None:
-        self._prefill_rows.observe(step.prefill_rows)
-        self._decode_rows.observe(step.decode_rows)
-        self._draft_rows.observe(step.draft_rows)
-        self._preemptions.inc(step.preempted)
-        self._drafted.inc(step.draft_rows)
-        self._accepted.inc(step.accepted_drafts)
-        self._step_seconds.inc(step.seconds)
-        read = self._weights.of_step(step.prefill_rows + step.decode_rows + step.draft_rows)
-        self._bytes_read.inc(read)
-        if step.prefill_rows == 0 and step.seconds > 0:
-            rate = read / step.seconds
-            self._step_rate = RECENT * self._step_rate + (1 - RECENT) * rate if self._step_rate else rate
-            self._bandwidth.set(self._step_rate)
+        rows = step.prefill_rows + step.decode_rows + step.draft_rows
+        self._tallies.note_step(step, self._weights.of_step(rows))
 
 
 class LiveState(Collector):

@@ -1,4 +1,7 @@
-"""What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse."""
+"""What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse.
+
+Its scope also has "octavo.send", the server's own: all middleware is done with an answer once its head is sent.
+"""
 
 import re
 import secrets
@@ -30,7 +33,7 @@ class RequestContext:
             return
         request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
         path = plain_path(scope["path"])
-        scope = {**scope, "path": path, "octavo.request_id": request_id}
+        scope = {**scope, "path": path, "octavo.request_id": request_id, "octavo.send": send}
         await self.app(scope, receive, self._with_headers(send, request_id, path))
 
     def _with_headers(self, send: Send, request_id: str, path: str) -> Send:

@@ -87,6 +87,7 @@ class StreamedReply(EventSourceResponse):
         self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send_body: Send = scope.get("octavo.send", send)
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
@@ -95,10 +96,11 @@ class StreamedReply(EventSourceResponse):
             self._exchange.close()
 
     async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        # The base class sets a timer here, for every token; ours is set once, below.
+        # The base class sets a timer here, for every token; ours is set once, below. Only the head goes through what
+        # lies around the routes: it has nothing to do with bodies, and is a call for each layer.
         if self._sending_since is None:  # or a ping is on its way
             self._sending_since = time.monotonic()
-        await send(message)
+        await self._send_body(message)
         self._sending_since = None
 
     async def _listen_for_exit_signal_with_grace(self) -> None:

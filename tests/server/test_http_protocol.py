@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from server import http_protocol
-from server.http_protocol import MAX_HEAD_BYTES, JoinedWrites
+from server.http_protocol import MAX_HEAD_BYTES, JoinedWrites, WriteTurn
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model
 
@@ -126,18 +126,48 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closed
 
-def test_head_and_body_are_one_write_and_what_follows_is_not_held() -> None:
+
+async def test_head_and_body_are_one_write_and_what_follows_is_not_held() -> None:
     wire = Wire()
-    joined = JoinedWrites(wire)
+    joined = JoinedWrites(wire, WriteTurn(asyncio.get_running_loop()))
     for piece in (b"HTTP/1.1 100 Continue\r\n\r\n", b"head ", b"first", b"second"):
         joined.write(piece)
+        await asyncio.sleep(0)
     assert wire.writes == [b"HTTP/1.1 100 Continue\r\n\r\n", b"head first", b"second"]
 
 
-def test_a_head_without_a_body_is_written_before_the_end() -> None:
+async def test_what_is_written_in_one_turn_goes_out_at_its_end_in_order_and_connection_by_connection() -> None:
+    turn = WriteTurn(asyncio.get_running_loop())
+    wires = [Wire(), Wire()]
+    joined = [JoinedWrites(wire, turn) for wire in wires]
+    for piece in (b"head ", b"one ", b"two"):
+        for each in joined:
+            each.write(piece)
+    assert [wire.writes for wire in wires] == [[], []]
+    await asyncio.sleep(0)
+    assert [wire.writes for wire in wires] == [[b"head one two"]] * 2
+
+
+async def test_an_answers_end_does_not_wait_for_the_turns() -> None:
+    wire, other = Wire(), Wire()
+    turn = WriteTurn(asyncio.get_running_loop())
+    ending, kept = JoinedWrites(wire, turn), JoinedWrites(other, turn)
+    for piece in (b"head ", b"end"):
+        ending.write(piece)
+        kept.write(piece)
+    ending.flush()
+    assert (wire.writes, other.writes) == ([b"head end"], [])
+    other.close()  # by whoever, before the turn ends: then there is nobody to write to
+    await asyncio.sleep(0)
+    assert (wire.writes, other.writes) == ([b"head end"], [])
+
+
+async def test_a_head_without_a_body_is_written_before_the_end() -> None:
     wire = Wire()
-    joined = JoinedWrites(wire)
+    joined = JoinedWrites(wire, WriteTurn(asyncio.get_running_loop()))
     joined.write(b"head")
     assert wire.writes == []
     joined.close()
