@@ -94,7 +94,7 @@ async def _measure(address: Address, plan: Plan, prompt: list[int], record: Reco
         "skip_special_tokens": False,  # a token that shows no text would hide a gap
     }
     try:
-        await ask(address, "/v1/completions", body, record.answer)
+        await ask(address, "/v1/completions", body, record.answer, read_later=True)
     except ApiError as error:
         record.error = f"{error.status} {error.code}"
     except (OSError, TimeoutError) as error:

@@ -195,7 +195,7 @@ class EngineLoop:
         now, accepted = self._clock(), 0
         for step in computed:
             sequence = step.sequence
-            try:
+            try:  # no context manager: this is done for each token while no other thread has anything to do
                 if sequence.scores_prompt:
                     self._score_prompt(step)
                 if sequence.pooler is not None:
@@ -264,7 +264,7 @@ class EngineLoop:
         sequence.tokens.append(token)
         sequence.first_token_at = sequence.first_token_at or now
         output = job.output
-        event = output.push(token, logprob, is_last=_is_due(sequence, now))
+        event = output.push(token, logprob, is_last=sequence in self._timed and _is_due(sequence, now))
         if event is not None:
             self._outbox.append((job.stream, event))
         if output.finish_reason is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ class KvGroup:
     window: int = 0  # positions that a row sees, its own among them; 0: all
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceRows:
+class SequenceRows(NamedTuple):
     """The rows that one sequence contributes to a step."""
 
     tokens: Sequence[int]  # fed at absolute positions position, position + 1, ...

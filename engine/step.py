@@ -27,9 +27,10 @@ def compute(runner: ModelRunner, plan: StepPlan, meanwhile: Callable[[], None]) 
     """Run a plan; nothing of it is to be trusted if that raises. `meanwhile`: as ModelRunner.run has it."""
     if not plan.rows:
         return []
-    logits = runner.run([_sequence_rows(rows) for rows in plan.rows], meanwhile)
-    logits_of = _dealt(logits, [rows.logit_rows for rows in plan.rows])
-    final_of = _dealt(runner.final, [len(rows.final_rows) for rows in plan.rows])
+    batch = [_sequence_rows(rows) for rows in plan.rows]
+    logits = runner.run(batch, meanwhile)
+    logits_of = _dealt(logits, [rows.logit_rows for rows in batch])
+    final_of = _dealt(runner.final, [len(rows.final_rows) for rows in batch])
     return [
         Computed(rows.sequence, rows.sequence.computed, logits, final, rows.drafts)
         for rows, logits, final in zip(plan.rows, logits_of, final_of, strict=True)
@@ -46,8 +47,9 @@ def _dealt(results: NDArray[np.float32], counts: list[int]) -> list[NDArray[np.f
 
 def _sequence_rows(rows: PlannedRows) -> SequenceRows:
     sequence = rows.sequence
+    tokens = sequence.tokens[sequence.computed : sequence.computed + rows.count]
     return SequenceRows(
-        tokens=[*sequence.tokens[sequence.computed : sequence.computed + rows.count], *rows.drafts],
+        tokens=[*tokens, *rows.drafts] if rows.drafts else tokens,
         position=sequence.computed,
         block_tables=sequence.tables,
         wants_logits=rows.wants_logits,

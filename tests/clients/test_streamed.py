@@ -40,11 +40,12 @@ async def raw_server(*parts: bytes) -> AsyncIterator[Address]:
         await is_over.wait()
 
 
-async def test_chats_and_texts_are_read_alike() -> None:
+@pytest.mark.parametrize("read_later", [False, True])
+async def test_chats_and_texts_are_read_alike(read_later: bool) -> None:
     with live_server(scripted_model("Hello", " wörld")) as server:
         for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)):
             answer = Streamed()
-            await ask(Address.of(server.url), path, body, answer)
+            await ask(Address.of(server.url), path, body, answer, read_later=read_later)
             assert (answer.text, answer.finish_reason, answer.output_tokens) == ("Hello wörld", "stop", 2)
             assert len(answer.times) == 2 and answer.sent <= answer.times[0] <= answer.times[1]
             assert answer.ended is not None and answer.timings["predicted_n"] == 2
@@ -60,11 +61,12 @@ async def test_a_refusal_has_the_servers_words_and_headers() -> None:
     assert (refused.value.status, exchange.status, exchange.headers["retry-after"]) == (429, 429, "2")
 
 
-async def test_an_error_in_mid_stream_is_raised_and_what_came_before_is_kept() -> None:
+@pytest.mark.parametrize("read_later", [False, True])
+async def test_an_error_in_mid_stream_is_raised_and_what_came_before_is_kept(read_later: bool) -> None:
     answer = Streamed()
     broken = scripted_model("a", EngineFaultError("It broke."))
     with live_server(broken) as server, pytest.raises(ApiError, match="It broke"):
-        await ask(Address.of(server.url), "/v1/completions", TEXT, answer)
+        await ask(Address.of(server.url), "/v1/completions", TEXT, answer, read_later=read_later)
     assert answer.text == "a"
 
 
