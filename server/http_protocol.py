@@ -28,7 +28,7 @@ class WriteTurn:
         self._waiting: dict[asyncio.Transport, list[bytes]] = {}
 
     def add(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write to a transport when this turn ends, or now if it is much: only a transport can tell of a slow reader."""
+        """Write to a transport when this turn ends, or now if it is much: a transport tells of slow readers."""
         if not self._waiting:
             self._loop.call_soon(self.send)
         parts = self._waiting.setdefault(transport, [])

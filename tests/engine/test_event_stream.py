@@ -96,3 +96,14 @@ async def test_an_abort_wakes_a_reader_that_waits() -> None:
     await asyncio.sleep(0)
     reader.stream.abort()
     assert await reading is None
+
+
+async def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing() -> None:
+    stream = Reader().stream
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    stream.deliver(text("a"))  # before the reader hears of it
+    await asyncio.gather(waiting, return_exceptions=True)
+    stream.deliver(text("b"))
+    assert await anext(stream) == TextEvent((*text("a").tokens, *text("b").tokens))

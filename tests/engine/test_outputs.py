@@ -296,3 +296,9 @@ def expected_text(tokens: tuple[int, ...], stops: tuple[str, ...], include: bool
                 return text + piece[: end if include else end - len(found)]
         text += piece
     return text
+
+
+@given(st.lists(st.sampled_from([*range(1, 30), END_ID]), max_size=20), st.integers(1, 20))
+def test_an_answer_with_stops_that_never_come_is_told_as_one_without(tokens: list[int], max_new_tokens: int) -> None:
+    told = run(tuple(tokens), max_new_tokens=max_new_tokens)
+    assert run(tuple(tokens), max_new_tokens=max_new_tokens, stop=("\0",)) == told
