@@ -45,7 +45,8 @@ class Piece:
 
 def _fields(*widths):
     """The pieces of each k-quad where values have fields of these widths, the lowest bits first."""
-    pieces, vector, shift = [()] * QUADS, 0, 0
+    pieces: list[tuple[Piece, ...]] = [()] * QUADS
+    vector = shift = 0
     for width in widths:
         for quad in range(QUADS):
             pieces[quad] += (Piece(vector + quad % width, quad // width * width, shift, width),)
