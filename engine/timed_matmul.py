@@ -77,7 +77,7 @@ class TimedMatmul:
                 address(gemv.matmul_kernel()),
                 weights=copy.ctypes.data,
                 groups=groups,
-                **gemv.cut_tasks(groups, blocks * packed_bytes, team.threads),
+                **gemv.task_bounds(blocks * packed_bytes),
                 blocks=blocks,
                 columns=matrix.columns,
                 rows=self._rows.ctypes.data,

@@ -81,6 +81,10 @@ class GenericDot:
             level = [builder.select(is_set, level[i + 1], level[i]) for i in range(0, len(level), 2)]
         return level[0]
 
+    def shifted(self, number, left):
+        """number << left for every row."""
+        return splat(self.builder, self.builder.shl(number, I32(left)), self.rows)
+
     def add_pairs(self, total, pairs, pair_address):
         """total + a * x + b * y for each row's int16 pair (a, b) and one pair (x, y) in memory."""
         return self._pair_products(total, pairs, self._broadcast(pair_address, self.pairs))
@@ -134,6 +138,13 @@ class AvxVnniDot(GenericDot):
     def lookup(self, indices, table):
         """See GenericDot."""
         return call(self.builder, "llvm.x86.avx2.pshuf.b", indices.type, [_lanes(table, 2), indices])
+
+    def shifted(self, number, left):
+        """See GenericDot. The number goes to a vector register straight from memory, and is shifted there."""
+        wide = splat(self.builder, number, self.rows)
+        # LLVM would shift the scalar first, which takes two more moves: an empty instruction hides what the vector is.
+        hidden = ir.InlineAsm(ir.FunctionType(wide.type, [wide.type]), "", "=x,0")
+        return self.builder.shl(self.builder.call(hidden, [wide]), constant(wide.type, left))
 
     def _dot(self, total, weights, quad):
         return call(self.builder, "llvm.x86.avx512.vpdpbusd.256", self.sums, [total, weights, quad])

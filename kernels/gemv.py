@@ -3,8 +3,9 @@
 W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Bytes moved a step: the
 packed weights once, plus the activations once for every task.
 
-A thread that begins a task begins a new stream of memory, and waits for its first lines: so three quarters of a matrix
-go in large tasks, and the rest in small ones, for the threads to end at the same time.
+A thread that begins a task begins a new stream of memory, and waits for its first lines: so tasks are as large as what
+is left allows, each a share of it for its thread, and get smaller, for the threads to end at the same time. Where a
+task's weights are read again for further rows, they also have to stay in a core's second-level cache.
 """
 
 import functools
@@ -46,6 +47,10 @@ def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
 SMALL_TASK_BYTES = 32 << 10
 LARGE_TASK_BYTES = 256 << 10
 _LARGE_TASKS_PER_THREAD = 4  # at least
+# Of what is left a task gets this part of its thread's share.
+_TASKS_OF_SHARE = 2
+# Rows of the widest tile in vector registers: up to so many, weights are read once.
+_ROWS_READ_ONCE = 8
 
 
 def large_task_bytes(total_bytes: int, threads: int) -> int:
@@ -54,24 +59,28 @@ def large_task_bytes(total_bytes: int, threads: int) -> int:
     return min(max(share, SMALL_TASK_BYTES), LARGE_TASK_BYTES)
 
 
-def cut_tasks(groups: int, group_bytes: int, threads: int) -> dict[str, int]:
-    """Deal the groups of a matrix out into tasks: the op record's fields."""
-    large = max(1, large_task_bytes(groups * group_bytes, threads) // group_bytes)
+def task_bounds(group_bytes: int) -> dict[str, int]:
+    """Return the op record's bounds of a task, in groups of a matrix of so many bytes a group."""
     return {
-        "large_tasks": groups * 3 // 4 // large,
-        "large_groups": large,
-        "groups_per_task": max(1, SMALL_TASK_BYTES // group_bytes),
+        "least_groups": max(1, SMALL_TASK_BYTES // group_bytes),
+        "most_groups": max(1, LARGE_TASK_BYTES // group_bytes),
     }
 
 
 @njit_inline
-def _groups_of(task, matmul):
-    """The first group of a task and the one after its last."""
-    after_large = task - matmul.large_tasks
-    if after_large < 0:
-        return task * matmul.large_groups, (task + 1) * matmul.large_groups
-    first = matmul.large_tasks * matmul.large_groups + after_large * matmul.groups_per_task
-    return first, min(first + matmul.groups_per_task, matmul.groups)
+def groups_of(task, groups, threads, least, most):
+    """The first group of a task and the one after its last; the first is `groups` or more where there is no such task.
+
+    Tasks come in turns of one for each thread, all of a turn equally large.
+    """
+    first, size = np.int64(0), np.int64(0)
+    for _ in range(task // threads + 1):
+        first += size * threads
+        if first >= groups:
+            return first, first
+        size = max(least, min(most, (groups - first) // (_TASKS_OF_SHARE * threads)))
+    first += task % threads * size
+    return first, min(first + size, groups)
 
 
 @njit_inline
@@ -101,8 +110,9 @@ def matmul_kernel() -> Any:
         matmul = record_at(op, MATMUL)
         rows = load_i64(np.uintp(matmul.rows))
         widest = widest_tile(rows, record_at(np.uintp(matmul.packed), PACKED).crossover)
+        most = matmul.groups if rows <= _ROWS_READ_ONCE else matmul.most_groups
         while True:
-            first, end = _groups_of(claim_task(op), matmul)
+            first, end = groups_of(claim_task(op), matmul.groups, threads, matmul.least_groups, most)
             if first >= matmul.groups:
                 return
             run_tiles(op, matmul, first, end, np.int64(0), rows, widest)

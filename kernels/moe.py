@@ -48,7 +48,8 @@ EXPERT_SILU = op_record(
     packed="u8",
     routing="u8",
 )
-# A MATMUL whose weights are those of expert 0, and whose output rows are places; `rows` is not read.
+# A MATMUL whose weights are those of expert 0, and whose output rows are places; `rows` is not read, and every task is
+# of `most_groups`.
 _OWN = ("function", "barrier", "ticket")
 EXPERT_MATMUL = op_record(
     **{name: MATMUL[name].str for name in MATMUL.names or () if name not in _OWN},
@@ -146,14 +147,14 @@ def expert_matmul_kernel() -> Any:
         experts, matmul = record_at(op, EXPERT_MATMUL), record_at(record, MATMUL)
         routing = record_at(np.uintp(experts.routing), ROUTING)
         crossover = record_at(np.uintp(matmul.packed), PACKED).crossover
-        parts = (matmul.groups + matmul.groups_per_task - 1) // matmul.groups_per_task
+        parts = (matmul.groups + matmul.most_groups - 1) // matmul.most_groups
         while True:
             task = claim_task(op)
             if task >= routing.touched_count * parts:
                 return
             expert = load_i64(np.uintp(routing.touched) + np.uintp(task // parts * 8))
-            first = task % parts * matmul.groups_per_task
-            last = min(first + matmul.groups_per_task, matmul.groups)
+            first = task % parts * matmul.most_groups
+            last = min(first + matmul.most_groups, matmul.groups)
             segment = np.uintp(routing.segments) + np.uintp(expert * 8)
             matmul.weights = np.uintp(experts.weights) + np.uintp(expert * experts.expert_bytes)
             matmul.rows = segment + np.uintp(8)

@@ -25,9 +25,8 @@ from kernels.simd import I64, load, load_i64, store
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
     groups="i8",  # of 16 outputs
-    large_tasks="i8",  # tasks that come first, of `large_groups` groups
-    large_groups="i8",
-    groups_per_task="i8",  # of those that follow
+    least_groups="i8",  # of a task
+    most_groups="i8",  # of a task whose weights are read more than once
     blocks="i8",  # along k
     columns="i8",  # k
     rows="u8",  # address of the step's row count, int64

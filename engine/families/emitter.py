@@ -276,7 +276,7 @@ class Emitter:
             address(gemv.matmul_kernel()),
             name,
             barrier=barrier,
-            **gemv.cut_tasks(len(matrix.packed), _group_bytes(matrix), self._capacity.threads),
+            **gemv.task_bounds(_group_bytes(matrix)),
             rows=self._rows,
             output=target.ctypes.data,
             add=int(add),

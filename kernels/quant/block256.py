@@ -25,7 +25,6 @@ from numba.core import cgutils
 
 from kernels.quant.blocks import (
     PREFETCH_BYTES,
-    PREFETCH_LANES,
     by_groups,
     load_f16,
     passes_of,
@@ -184,7 +183,7 @@ class Block256Emitter:
 
         totals, minimums = slots(), slots()
         with cgutils.for_range(builder, I64(self.type.pairs), intp=I64) as loop:
-            if lanes.width <= PREFETCH_LANES and not is_low:
+            if not is_low:
                 lines = -(-self.type.packed_bytes // 64 // self.type.pairs)
                 ahead = builder.add(self.block, builder.mul(loop.index, I64(64 * lines)))
                 prefetch(builder, builder.add(ahead, I64(PREFETCH_BYTES)), lines)

@@ -19,7 +19,6 @@ import numpy as np
 from kernels.quant.blocks import (
     LOW_PLANE_FACTOR,
     PREFETCH_BYTES,
-    PREFETCH_LANES,
     by_groups,
     load_e8m0,
     load_f16,
@@ -28,7 +27,7 @@ from kernels.quant.blocks import (
     side_by_side,
 )
 from kernels.quant.quads import ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I32, I64, constant, fused_multiply_add, load, prefetch, splat
+from kernels.simd import I32, I64, constant, fused_multiply_add, load, prefetch
 
 VALUES = UNIT
 # Bytes a lane of the activations' side data, by row: f32 scale, f32 scale * sum, i32 sum, i32 kind (activations.py).
@@ -105,7 +104,7 @@ class Block32Emitter:
     def add_plane(self, accumulators, lanes, is_low):
         """Add one plane of activations; see emit_planes."""
         result = list(accumulators)
-        if lanes.width <= PREFETCH_LANES and not is_low:
+        if not is_low:
             ahead = self.builder.add(self.block, I64(PREFETCH_BYTES))
             prefetch(self.builder, ahead, -(-self.type.packed_bytes // 64))
         for index, parts in enumerate(passes_of(lanes.count, ROWS // self.rows)):
@@ -172,5 +171,5 @@ class Block32Emitter:
         assert self.dot.offset == 1 << shift, "offsets are powers of two"
         # The kind of a fine block is 2 * (sum of the low plane) + 1.
         number = load(builder, lanes.number(builder, KIND if is_low else _SUM, lane), I32)
-        sums = splat(builder, builder.ashr(number, I32(1)) if is_low else number, total.type.count)
-        return builder.sub(total, builder.shl(sums, constant(total.type, shift)))
+        sums = self.dot.shifted(builder.ashr(number, I32(1)) if is_low else number, shift)
+        return builder.sub(total, sums)

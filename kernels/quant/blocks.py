@@ -18,11 +18,10 @@ from kernels.quant.quads import ROWS
 from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I32, I64, call, constant, load, splat, stack_array
 
 LOW_PLANE_FACTOR = 1 / 128
-# Bytes of weights that are asked for ahead of their use where few lanes leave memory the limit: the processor looks
-# ahead too little by itself, since every line of weights takes some dozens of instructions. Measured on Zen 3: 1024 to
-# 2048 differ little; 4096 is slower by 5 to 9 % at one row (Q4_0, Q4_K, Q5_K, Q6_K, Q8_0), 512 too (Q4_0, Q4_K).
+# Bytes of weights that are asked for ahead of their use: the processor looks ahead too little by itself, since every
+# line of weights takes some dozens of instructions. Measured on Zen 3: 1024 to 2048 differ little; 4096 is slower by 5
+# to 9 % at one row (Q4_0, Q4_K, Q5_K, Q6_K, Q8_0), 512 too (Q4_0, Q4_K); not to ask is slower by 2 to 14 % at eight.
 PREFETCH_BYTES = 1536
-PREFETCH_LANES = 4
 # Lanes up to which all rows of a block fit in the registers of a processor with 16 of them.
 _LANES_OF_WHOLE_BLOCK = 4
 

@@ -1,9 +1,19 @@
 """The x16 layout of weight values: units of 32 values of 16 rows, for values of 2, 3, 4, 5, 6 and 8 bits.
 
 A k-quad is four neighbouring values k, k + 1, k + 2, k + 3 of each of 16 rows: 64 bytes, byte 4*r + i for value k + i
-of row r, so one load serves 16 rows and a dot product has no horizontal sum. A unit has 8 k-quads. Their bits stand in
-fields: vector v (64 bytes) of a field of `width` bits holds k-quads v, v + width, v + 2 * width, ..., the first in the
-lowest bits. So 4-bit values take four vectors, with k-quads v and v + 4 in the low and high nibbles of vector v.
+of row r, so one load serves 16 rows and a dot product has no horizontal sum. A unit has 8 k-quads, and as many vectors
+of 64 bytes as its values have bits.
+
+    2, 4, 8 bits  vector v holds k-quads v, v + bits, v + 2 * bits, ..., the first in the lowest bits: of 4-bit values
+                  k-quads v and v + 4 in the low and high nibbles of vector v
+    3 bits        the lower two bits of every value as 2-bit values, then the third bits as 1-bit values
+    5 bits        k-quads 0, 1, 3, 4, 6 in the low 5 bits of vectors 0 to 4. Above them, lowest bits first: k-quad 2 in
+                  bits 5..7 of vector 0 and 5..6 of 1, k-quad 5 in bits 5..7 of vector 2 and 5..6 of 3, k-quad 7 in bits
+                  5..7 of vector 4, bit 7 of 1 and bit 7 of 3
+    6 bits        k-quads 0, 1, 2, 4, 5, 6 in the low 6 bits of vectors 0 to 5. Above them, lowest bits first: k-quad 3
+                  in bits 6..7 of vectors 0, 1 and 2, k-quad 7 in those of vectors 3, 4 and 5
+
+So of 5 and 6 bits most k-quads need a mask and nothing else.
 """
 
 from dataclasses import dataclass
@@ -19,20 +29,58 @@ QUADS = 8  # k-quads of a unit
 
 
 @dataclass(frozen=True)
-class Field:
-    """`width` bits of every value, which are bits `shift` and up of it."""
+class Piece:
+    """`width` bits of every value of a k-quad: bits `shift` and up of it, bits `at` and up of the bytes of a vector."""
 
-    width: int
+    vector: int
+    at: int
     shift: int
+    width: int
+
+    @property
+    def mask(self):
+        """The bits of a value that it has."""
+        return ((1 << self.width) - 1) << self.shift
 
 
-FIELDS_BY_BITS = {
-    2: (Field(2, 0),),
-    3: (Field(2, 0), Field(1, 2)),
-    4: (Field(4, 0),),
-    5: (Field(4, 0), Field(1, 4)),
-    6: (Field(4, 0), Field(2, 4)),
-    8: (Field(8, 0),),
+def _fields(*widths):
+    """The pieces of each k-quad where values have fields of these widths, the lowest bits first."""
+    pieces: list[tuple[Piece, ...]] = [()] * QUADS
+    vector = shift = 0
+    for width in widths:
+        for quad in range(QUADS):
+            pieces[quad] += (Piece(vector + quad % width, quad // width * width, shift, width),)
+        vector, shift = vector + width, shift + width
+    return tuple(pieces)
+
+
+def _low(vector, bits):
+    return (Piece(vector, 0, 0, bits),)
+
+
+def _above(*pieces):
+    """Pieces of a value that follow each other, as (vector, at, width)."""
+    shift, result = 0, []
+    for vector, at, width in pieces:
+        result.append(Piece(vector, at, shift, width))
+        shift += width
+    return tuple(result)
+
+
+PIECES_BY_BITS = {
+    2: _fields(2),
+    3: _fields(2, 1),
+    4: _fields(4),
+    5: (
+        *(_low(0, 5), _low(1, 5), _above((0, 5, 3), (1, 5, 2))),
+        *(_low(2, 5), _low(3, 5), _above((2, 5, 3), (3, 5, 2))),
+        *(_low(4, 5), _above((4, 5, 3), (1, 7, 1), (3, 7, 1))),
+    ),
+    6: (
+        *(_low(0, 6), _low(1, 6), _low(2, 6), _above((0, 6, 2), (1, 6, 2), (2, 6, 2))),
+        *(_low(3, 6), _low(4, 6), _low(5, 6), _above((3, 6, 2), (4, 6, 2), (5, 6, 2))),
+    ),
+    8: _fields(8),
 }
 
 
@@ -46,47 +94,33 @@ def pack_units(weights, bits):
     groups, _, columns = weights.shape
     units = columns // UNIT
     quads = weights.reshape(groups, ROWS, units, QUADS, 4).transpose(0, 2, 3, 1, 4).reshape(groups, units, QUADS, 64)
-    fields = [_pack_field(quads, field) for field in FIELDS_BY_BITS[bits]]
-    return np.concatenate(fields, axis=2).reshape(groups, units, unit_bytes(bits))
-
-
-def _pack_field(quads, field):
-    """uint8 [groups, units, 8, 64] -> uint8 [groups, units, width, 64]."""
-    groups, units = quads.shape[:2]
-    values = (quads >> field.shift) & ((1 << field.width) - 1)
-    # Axis 2: which of the quads that share a vector; axis 3: the vector.
-    shared = values.reshape(groups, units, QUADS // field.width, field.width, 64)
-    shifts = (np.arange(QUADS // field.width) * field.width).astype(np.uint8)[:, None, None]
-    return np.bitwise_or.reduce(shared << shifts, axis=2)
+    vectors = np.zeros((groups, units, bits, 64), np.uint8)
+    for quad, pieces in enumerate(PIECES_BY_BITS[bits]):
+        for piece in pieces:
+            vectors[:, :, piece.vector] |= (quads[:, :, quad] & piece.mask) >> piece.shift << piece.at
+    return vectors.reshape(groups, units, unit_bytes(bits))
 
 
 def emit_quads(builder, unit, bits, part, rows):
     """Yield the 8 k-quads of a unit as vectors of unsigned bytes, for `rows` rows from row part * rows on."""
     vector = ir.VectorType(I8, 4 * rows)
     loaded = {}
-
-    def packed(field, start, index):
-        if (field, index) not in loaded:
-            address = builder.add(unit, I64(start + 64 * index + 4 * rows * part))
-            loaded[field, index] = load(builder, address, vector)
-        return loaded[field, index]
-
-    for quad in range(QUADS):
-        value, start = None, 0
-        for field in FIELDS_BY_BITS[bits]:
-            from_bit = quad // field.width * field.width
-            bits_of_field = _take(builder, packed(field, start, quad % field.width), from_bit, field)
-            value = bits_of_field if value is None else builder.or_(value, bits_of_field)
-            start += 64 * field.width
+    for pieces in PIECES_BY_BITS[bits]:
+        value = None
+        for piece in pieces:
+            if piece.vector not in loaded:
+                address = builder.add(unit, I64(64 * piece.vector + 4 * rows * part))
+                loaded[piece.vector] = load(builder, address, vector)
+            bits_of_piece = _take(builder, loaded[piece.vector], piece)
+            value = bits_of_piece if value is None else builder.or_(value, bits_of_piece)
         yield value
 
 
-def _take(builder, vector, from_bit, field):
-    """Move a field's bits from bit `from_bit` of each byte to where the value has them."""
-    if field.width == 8:
+def _take(builder, vector, piece):
+    """Move a piece's bits to where the value has them."""
+    if piece.width == 8:
         return vector
-    moved = _shift(builder, vector, field.shift - from_bit)
-    return builder.and_(moved, constant(vector.type, ((1 << field.width) - 1) << field.shift))
+    return builder.and_(_shift(builder, vector, piece.shift - piece.at), constant(vector.type, piece.mask))
 
 
 def _shift(builder, vector, left):

@@ -16,7 +16,7 @@ from kernels.jit import kernel
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FloatType
-from kernels.quant.quads import FIELDS_BY_BITS, QUADS, ROWS, UNIT, unit_bytes
+from kernels.quant.quads import PIECES_BY_BITS, QUADS, ROWS, UNIT, unit_bytes
 from kernels.quant.weight_types import WeightType
 from kernels.simd import I16, I32, I64, constant, load, store
 
@@ -158,12 +158,14 @@ def _interleave_unit(typingctx, scratch, unit, stride, bits):
     def codegen(context, builder, signature, arguments):
         scratch, unit = arguments[:2]
         quads = [_gather_quad(builder, scratch, 4 * quad, stride.literal_value) for quad in range(QUADS)]
-        for field in FIELDS_BY_BITS[bits.literal_value]:
-            for vector in range(field.width):
-                shared = enumerate(quads[vector :: field.width])
-                moved = [_move(builder, quad, field, index * field.width) for index, quad in shared]
-                store(builder, functools.reduce(builder.or_, moved), unit)
-                unit = builder.add(unit, I64(4 * ROWS))
+        for vector in range(bits.literal_value):
+            moved = [
+                _move(builder, quad, piece)
+                for quad, pieces in zip(quads, PIECES_BY_BITS[bits.literal_value], strict=True)
+                for piece in pieces
+                if piece.vector == vector
+            ]
+            store(builder, functools.reduce(builder.or_, moved), builder.add(unit, I64(4 * ROWS * vector)))
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, stride, bits), codegen
@@ -178,9 +180,8 @@ def _gather_quad(builder, scratch, at, stride):
     return value
 
 
-def _move(builder, quad, field, to_bit):
-    """Move a field's bits of four values to bit `to_bit` of each byte; masked, no bit leaves its byte."""
-    mask = (((1 << field.width) - 1) << field.shift) * 0x01010101
-    bits = builder.and_(quad, constant(quad.type, mask))
-    left = constant(quad.type, abs(to_bit - field.shift))
-    return builder.shl(bits, left) if to_bit >= field.shift else builder.lshr(bits, left)
+def _move(builder, quad, piece):
+    """Move a piece's bits of four values to where a vector has them; masked, no bit leaves its byte."""
+    bits = builder.and_(quad, constant(quad.type, piece.mask * 0x01010101))
+    left = constant(quad.type, abs(piece.at - piece.shift))
+    return builder.shl(bits, left) if piece.at >= piece.shift else builder.lshr(bits, left)

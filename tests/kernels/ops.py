@@ -97,12 +97,12 @@ def matmul(
     *,
     threads: int = 1,
     added_to: Float32 | None = None,
-    groups_per_task: int = 1,
-    large_tasks: int = 0,
+    least_groups: int = 1,
+    most_groups: int = 1,
 ) -> Float32:
     """x times the matrix `raw`, [rows, outputs], added to `added_to` where that is given."""
     return matmul_by(gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier]), name, raw, x, threads=threads,
-                     added_to=added_to, groups_per_task=groups_per_task, large_tasks=large_tasks)  # fmt: skip
+                     added_to=added_to, least_groups=least_groups, most_groups=most_groups)  # fmt: skip
 
 
 def wide(name: str, blocks: int) -> int:
@@ -119,8 +119,8 @@ def matmul_by(
     *,
     threads: int = 1,
     added_to: Float32 | None = None,
-    groups_per_task: int = 1,
-    large_tasks: int = 0,
+    least_groups: int = 1,
+    most_groups: int = 1,
     crossover: int = NEVER,
 ) -> Float32:
     """Like `matmul`, with the tile functions at the given addresses."""
@@ -135,9 +135,8 @@ def matmul_by(
         address(gemv.matmul_kernel()),
         weights=weights.ctypes.data,
         groups=groups,
-        large_tasks=large_tasks,
-        large_groups=3,
-        groups_per_task=groups_per_task,
+        least_groups=least_groups,
+        most_groups=most_groups,
         blocks=blocks,
         columns=x.shape[1],
         rows=rows.ctypes.data,

@@ -111,27 +111,32 @@ def test_the_residual_is_added_once(name: str, tier: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("groups_per_task", [1, 2, 100])
-@pytest.mark.parametrize("large_tasks", [0, 1, 3])
-def test_threads_and_the_size_of_their_tasks_change_nothing(
-    threads: int, groups_per_task: int, large_tasks: int
-) -> None:
+@pytest.mark.parametrize("least_groups", [1, 2, 100])
+@pytest.mark.parametrize("most_groups", [1, 3, 100])
+def test_threads_and_the_size_of_their_tasks_change_nothing(threads: int, least_groups: int, most_groups: int) -> None:
     raw, x = random_matrix("Q4_1", 130, 96), random_rows(11, 96)
-    result = matmul(
-        "Q4_1", raw, x, "generic", threads=threads, groups_per_task=groups_per_task, large_tasks=large_tasks
-    )
-    assert same_bits(result, reference.matmul_in_order(WEIGHT_TYPES["Q4_1"], raw, x))
+    for rows in (1, 8, 11):
+        result = matmul(
+            "Q4_1", raw, x[:rows], "generic", threads=threads, least_groups=least_groups, most_groups=most_groups
+        )
+        assert same_bits(result, reference.matmul_in_order(WEIGHT_TYPES["Q4_1"], raw, x[:rows])), rows
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16, 64])
-@pytest.mark.parametrize("group_bytes", [100, 18_000, 300_000])
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 14), (3, 14), (7, 5), (3, 10_000)])
 @pytest.mark.parametrize("groups", [1, 3, 32, 128, 2000])
-def test_large_tasks_come_first_and_leave_a_quarter_for_small_ones(groups: int, group_bytes: int, threads: int) -> None:
-    cut = gemv.cut_tasks(groups, group_bytes, threads)
-    large = cut["large_tasks"] * cut["large_groups"]
-    assert large <= groups * 3 / 4
-    assert cut["groups_per_task"] == 1 or cut["groups_per_task"] * group_bytes <= gemv.SMALL_TASK_BYTES
-    if cut["large_groups"] > 1:
-        assert cut["large_groups"] * group_bytes <= gemv.LARGE_TASK_BYTES
-    if cut["large_tasks"] and cut["large_groups"] * group_bytes > gemv.SMALL_TASK_BYTES and group_bytes < 30_000:
-        assert groups / cut["large_groups"] >= 4 * threads, "no thread gets a task above a quarter of its share"
+def test_tasks_cover_a_matrix_once_and_get_smaller(groups: int, least: int, most: int, threads: int) -> None:
+    sizes: list[int] = []
+    while (bounds := gemv.groups_of(len(sizes), groups, threads, least, most))[0] < groups:
+        assert bounds[0] == sum(sizes), "a task begins where the one before ends"
+        sizes.append(bounds[1] - bounds[0])
+    assert sum(sizes) == groups
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) <= max(least, min(most, groups // (2 * threads))), "no thread gets more than half its share"
+    assert sizes[-1] <= least, "the last are small"
+
+
+def test_tasks_are_bounded_by_their_bytes() -> None:
+    assert gemv.task_bounds(100) == {"least_groups": 327, "most_groups": 2621}
+    assert gemv.task_bounds(18_000) == {"least_groups": 1, "most_groups": 14}
+    assert gemv.task_bounds(300_000) == {"least_groups": 1, "most_groups": 1}

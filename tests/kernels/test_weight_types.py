@@ -13,8 +13,22 @@ from tests.kernels.ops import MINIMUM_AT, QUANTIZED, SCALE_AT, hard_matrix, rand
 
 Bytes = NDArray[np.uint8]
 
-# By bits of a value: how many of them each field of the x16 layout holds, lowest bits first.
-FIELD_WIDTHS = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
+# By bits of a value, where the x16 layout has the bits of each k-quad: (vector, first bit, bits), lowest bits first.
+PLACES = {
+    2: [[(quad % 2, quad // 2 * 2, 2)] for quad in range(8)],
+    3: [[(quad % 2, quad // 2 * 2, 2), (2, quad, 1)] for quad in range(8)],
+    4: [[(quad % 4, quad // 4 * 4, 4)] for quad in range(8)],
+    5: [
+        *([(0, 0, 5)], [(1, 0, 5)], [(0, 5, 3), (1, 5, 2)]),
+        *([(2, 0, 5)], [(3, 0, 5)], [(2, 5, 3), (3, 5, 2)]),
+        *([(4, 0, 5)], [(4, 5, 3), (1, 7, 1), (3, 7, 1)]),
+    ],
+    6: [
+        *([(0, 0, 6)], [(1, 0, 6)], [(2, 0, 6)], [(0, 6, 2), (1, 6, 2), (2, 6, 2)]),
+        *([(3, 0, 6)], [(4, 0, 6)], [(5, 0, 6)], [(3, 6, 2), (4, 6, 2), (5, 6, 2)]),
+    ],
+    8: [[(quad, 0, 8)] for quad in range(8)],
+}
 
 
 def by_the_gguf_package(name: str, raw: Bytes) -> NDArray[np.float32]:
@@ -91,11 +105,10 @@ def unpacked(kind: BlockType, packed: Bytes) -> NDArray[np.float32]:
 def packed_number(kind: BlockType, units: Bytes, row: int, k: int) -> int:
     """The stored number of one row and value."""
     start, number, taken = k // 32 * 64 * kind.bits, 0, 0
-    quad, place = k % 32 // 4, 4 * row + k % 4
-    for width in FIELD_WIDTHS[kind.bits]:
-        byte = int(units[start + 64 * (quad % width) + place])
-        number |= (byte >> quad // width * width) % (1 << width) << taken
-        start, taken = start + 64 * width, taken + width
+    for vector, first_bit, bits in PLACES[kind.bits][k % 32 // 4]:
+        byte = int(units[start + 64 * vector + 4 * row + k % 4])
+        number |= (byte >> first_bit) % (1 << bits) << taken
+        taken += bits
     return number
 
 
