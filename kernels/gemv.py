@@ -7,13 +7,12 @@ A thread that begins a task begins a new stream of memory, and waits for its fir
 go in large tasks, and the rest in small ones, for the threads to end at the same time.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, has_matrix_tiles, tile_width, widest_tile
-from kernels.jit import address, kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, Kernel, address, kernel, njit_inline
 from kernels.matrix_tiles import matrix_tile
 from kernels.program import call_tile, claim_task, record_at
 from kernels.quant.floats import FloatType
@@ -22,7 +21,7 @@ from kernels.simd import load_i64
 from kernels.tiles import MATMUL, block_tile, float_tile
 
 
-def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
+def compile_tile(kind: WeightType, lanes: int, tier: int) -> Kernel:
     """Compile the tile function of any weight type."""
     if isinstance(kind, FloatType):
         return float_tile(kind.number, kind.packed_bytes, lanes, tier)
@@ -93,7 +92,7 @@ def run_tiles(op, matmul, first, last, row, rows, widest):
         row += width
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def matmul_kernel() -> Any:
     """Compile the op that deals groups of outputs to the threads and runs every tile of rows over them."""
 
@@ -107,4 +106,4 @@ def matmul_kernel() -> Any:
                 return
             run_tiles(op, matmul, first, end, np.int64(0), rows, widest)
 
-    return kernel(matmul_op)
+    return matmul_op

@@ -20,6 +20,12 @@ def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike, *, huge_pages: bool = T
     return _map(size, huge_pages).view(dtype).reshape(shape)
 
 
+def address_of(array: np.ndarray) -> int:
+    """Where an array lies that compiled code takes: its elements stand side by side."""
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)
+
+
 class Arena:
     """Hands out pieces of large mappings, so that small matrices share huge pages and lie in the order of their use."""
 

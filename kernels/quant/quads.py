@@ -9,9 +9,9 @@ lowest bits. So 4-bit values take four vectors, with k-quads v and v + 4 in the 
 from dataclasses import dataclass
 
 import numpy as np
-from llvmlite import ir
 
 from kernels.simd import I8, I16, I64, constant, load
+from kernels.toolchain import ir
 
 ROWS = 16
 UNIT = 32  # values of a row

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine.families.compile import _groups, _start_helper
-from engine.families.delta_layer import delta_tasks
-from engine.families.mixture_emitter import mixture_tasks
+from engine.families.delta_layer import delta_kernels
+from engine.families.mixture_emitter import mixture_kernels
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.recurrent import DeltaShape
 from tests.tiny_models import write_tiny_llama
@@ -76,7 +76,7 @@ def test_a_process_that_helps_holds_the_lock_until_it_ends(tmp_path: Path) -> No
 
 def test_every_familys_tasks_reach_the_processes_that_help() -> None:
     shape = DeltaShape(key_heads=2, value_heads=4, key_dim=32, value_dim=32)
-    own = [*delta_tasks(shape, 0), *mixture_tasks(None, "int8", 0)]
+    own = [*delta_kernels(shape, 0), *mixture_kernels(None, "int8", 0)]
     groups = _groups(sorted(WEIGHT_TYPES), own, "int8", 1, 0, 1000)
     sent = pickle.loads(pickle.dumps(groups))
     assert [len(group) for group in sent] == [len(group) for group in groups]
