@@ -39,8 +39,9 @@ _in_place: Callable[..., Any] = numba.njit(inline="always")  # a call would pass
 
 def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Kernel:
     """Compile kernels.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
-    offsets = plane_offsets(kind)
-    return _paired_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *offsets, lanes, tier, int(free))
+    quads, fine, side = plane_offsets(kind)
+    sizes = (kind.number, kind.values, kind.packed_bytes, kind.side_bytes)
+    return _paired_tile(*sizes, quads, fine, side, lanes, tier, int(free))
 
 
 @kernel(TILE_SIGNATURE)

@@ -68,11 +68,6 @@ def write(name: str, code: MachineCode) -> None:
     os.replace(temporary, _path(name))
 
 
-def has(name: str) -> bool:
-    """Tell whether a kernel's code has been kept."""
-    return _path(name).exists()
-
-
 @contextmanager
 def compile_lock() -> Iterator[int]:
     """Be the only process that compiles many kernels, so that none is compiled twice.

@@ -73,6 +73,7 @@ def _compile_together(groups: Groups, lock: int, progress: Callable[[int], None]
     os.close(queue)
     os.close(tell)
     count = 0
+    progress(count)
     while told := os.read(done, len(groups)):
         count += len(told)
         progress(count)

@@ -22,7 +22,6 @@ _NEEDS = {
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux x86-64, asm/prctl.h
 
 
-@functools.cache
 def features() -> frozenset[str]:
     """Return the names (Linux's) of the instruction-set extensions that the processor and the system allow."""
     return frozenset(_first_processor().get("flags", "").split())

@@ -48,8 +48,8 @@ class Kernel:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether its code has been kept."""
-        return CAN_LOAD and code_store.has(self.name)
+        """Whether its code has been kept, and is whole."""
+        return CAN_LOAD and code_store.read(self.name) is not None
 
     @functools.cached_property
     def address(self) -> int:

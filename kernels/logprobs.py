@@ -52,16 +52,16 @@ def log_softmax(logits: NDArray[np.float32], top: int, scratch: SamplingScratch)
 
     Leaves the `top` largest logits, ties to the lower id, in scratch.ids and scratch.scores, ids ascending; top <= V.
     """
-    result = np.zeros(2)
-    _write_log_softmax.call(address_of(logits), logits.size, top, scratch.address, address_of(result))
-    peak, log_sum = result.tolist()
+    _write_log_softmax.call(address_of(logits), logits.size, top, scratch.address)
+    peak, log_sum = scratch.arrays.results.tolist()
     return peak, log_sum
 
 
-@c_function("void(uintp, int64, int64, uintp, uintp)")
-def _write_log_softmax(logits_at: Any, size: Any, top: Any, scratch: Any, result_at: Any) -> None:
-    result = array_at(result_at, 2, np.float64)
-    result[0], result[1] = _log_softmax(array_at(logits_at, size, np.float32), top, arrays_of(scratch))
+@c_function("void(uintp, int64, int64, uintp)")
+def _write_log_softmax(logits_at: Any, size: Any, top: Any, scratch_at: Any) -> None:
+    scratch = arrays_of(scratch_at)
+    peak, log_sum = _log_softmax(array_at(logits_at, size, np.float32), top, scratch)
+    scratch.results[0], scratch.results[1] = peak, log_sum
 
 
 @njit_inline

@@ -55,6 +55,7 @@ class ScratchArrays(NamedTuple):
     mantissas: Array  # int32 [BLOCK]
     shifts: Array  # int32 [BLOCK]
     histogram: Array  # int64 [2^DIGIT_BITS]
+    results: Array  # float64 [2]
 
 
 _SCRATCH = np.dtype([("vocabulary", "i8"), *((name, "u8") for name in ScratchArrays._fields)])
@@ -82,6 +83,7 @@ def sampling_scratch(vocab_size: int) -> SamplingScratch:
         mantissas=np.empty(BLOCK, np.int32),
         shifts=np.empty(BLOCK, np.int32),
         histogram=np.empty(1 << DIGIT_BITS, np.int64),
+        results=np.zeros(2),
     )
     addresses = (address_of(array) for array in arrays)
     record = np.array([(vocab_size, *addresses)], _SCRATCH)
@@ -102,6 +104,7 @@ def arrays_of(scratch: Any) -> Any:
         array_at(np.uintp(record.mantissas), BLOCK, np.int32),
         array_at(np.uintp(record.shifts), BLOCK, np.int32),
         array_at(np.uintp(record.histogram), 1 << DIGIT_BITS, np.int64),
+        array_at(np.uintp(record.results), 2, np.float64),
     )
 
 
