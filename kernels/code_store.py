@@ -63,9 +63,13 @@ def read(name: str) -> MachineCode | None:
 def write(name: str, code: MachineCode) -> None:
     """Keep a kernel's code; whoever reads meanwhile finds all of it or nothing."""
     handle, temporary = tempfile.mkstemp(dir=folder())
-    with open(handle, "wb") as file:
-        file.write(code.to_bytes())
-    os.replace(temporary, _path(name))
+    try:
+        with open(handle, "wb") as file:
+            file.write(code.to_bytes())
+        os.replace(temporary, _path(name))
+    except OSError:  # no room: do not take what little there is
+        os.unlink(temporary)
+        raise
 
 
 @contextmanager

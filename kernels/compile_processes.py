@@ -33,9 +33,10 @@ class CompileError(Exception):
 def compile_groups(groups: Groups, progress: Callable[[float], None]) -> None:
     """Compile what is not in the store, the groups side by side; `progress` gets the share that is done."""
     if not COMPILES_HERE and _missing(groups):
+        progress(0.0)
         with code_store.compile_lock() as lock:
-            missing = _missing(groups)
-            _compile_together(missing, lock, lambda done: progress(done / len(missing)))
+            if missing := _missing(groups):  # still, where there was another who had the lock
+                _compile_together(missing, lock, lambda done: progress(done / len(missing)))
     for group in groups:  # and what a process that failed has left
         for kernel in group:
             _ = kernel.address
@@ -73,7 +74,6 @@ def _compile_together(groups: Groups, lock: int, progress: Callable[[int], None]
     os.close(queue)
     os.close(tell)
     count = 0
-    progress(count)
     while told := os.read(done, len(groups)):
         count += len(told)
         progress(count)
