@@ -12,7 +12,6 @@ by round, less one; each comes as median and quartiles.
 """
 
 import argparse
-import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from engine.machine import last_level_cache
 from engine.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.activations import TILE_WIDTHS
 from kernels.cpu import TIER_NUMBERS, usable_cores
-from kernels.jit import address, kernel
+from kernels.jit import Kernel, address, kernel
 from kernels.program import TILE_SIGNATURE, record_at
 from kernels.quant.accumulate import accumulate_block
 from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
@@ -38,13 +37,14 @@ Line = dict[str, object]
 _in_place: Callable[..., Any] = numba.njit(inline="always")  # a call would pass sums through memory
 
 
-def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Any:
+def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Kernel:
     """Compile kernels.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
-    offsets = plane_offsets(kind)
-    return _paired_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *offsets, lanes, tier, int(free))
+    quads, fine, side = plane_offsets(kind)
+    sizes = (kind.number, kind.values, kind.packed_bytes, kind.side_bytes)
+    return _paired_tile(*sizes, quads, fine, side, lanes, tier, int(free))
 
 
-@functools.cache
+@kernel(TILE_SIGNATURE)
 def _paired_tile(
     kind: int,
     values: int,
@@ -92,7 +92,7 @@ def _paired_tile(
             if free == 1:
                 store_accumulators(odd, place, stride, np.int64(1), lanes, tier)
 
-    return kernel(tile, TILE_SIGNATURE)
+    return tile
 
 
 def paired_tiles(kind: BlockType, tier: int, *, free: bool) -> dict[str, int]:

@@ -19,14 +19,10 @@ scale is max|x| / 16256, and q = 128 * high + low, high in quads (-127..127), lo
 data is that of `quads`. The kind follows from the row alone.
 """
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.extending import intrinsic
 
 from kernels.cpu import TIER_NUMBERS
 from kernels.jit import address, kernel, njit_inline
@@ -58,6 +54,7 @@ from kernels.simd import (
     upper_plane,
     zero_for_nan,
 )
+from kernels.toolchain import intrinsic, ir, types
 
 TILE_WIDTHS = (8, 4, 2, 1)
 MATRIX_TILE_WIDTH = 16
@@ -164,7 +161,7 @@ def tile_start(tile, rows, widest):
     return start
 
 
-_PACKER_SIGNATURE = types.void(*[types.uintp] * 2, *[types.int64] * 7)
+_PACKER_SIGNATURE = "void(uintp, uintp, int64, int64, int64, int64, int64, int64, int64)"
 
 
 @intrinsic
@@ -189,7 +186,7 @@ def pack_lane(source, start, lane, width, columns, first, last, packed, forms):
     _call_packer(packer, record, source, start, lane, width, columns, first, last, forms)
 
 
-@functools.cache
+@kernel(_PACKER_SIGNATURE)
 def lane_packer() -> Any:
     """Compile what `pack_lane` calls."""
 
@@ -197,7 +194,7 @@ def lane_packer() -> Any:
         packed = record_at(packed_address, PACKED)
         _pack(source, start, lane, width, columns, first, last, packed, forms)
 
-    return kernel(pack, _PACKER_SIGNATURE)
+    return pack
 
 
 @njit_inline

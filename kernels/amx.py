@@ -5,12 +5,8 @@ the x16 layout, [K / 4][16 rows][4]; K is 64 or 32. All tiles have fixed places 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, chapter 18 (Intel AMX).
 """
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.simd import I8, I64, pointer
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 # Tile registers: two sums, then A and B for products over 64 values and over 32.
 SUMS, A64, A32, B64, B32 = (0, 1), 2, 3, 4, 5

@@ -1,11 +1,7 @@
 """Atomic words, pausing and sleeping: what threads inside compiled code need to meet each other."""
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.simd import I32, I64, call, pointer
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 
 @intrinsic

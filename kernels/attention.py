@@ -14,7 +14,6 @@ leaves its blocks' results in `partials`, and the part that ends last merges the
 Milakov and Gimelshein, Online normalizer calculation for softmax (2018).
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from kernels.attention_tile import (
     tile_floats,
     visible,
 )
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.kv_cache import CHUNK, GROUP, STEP
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import load_i32
@@ -132,7 +131,7 @@ def _merge_all(attention, part, kv_head, scratch):
         merge_block(scratch, _results_of(attention, tile, part, block, kv_head), block)
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def attention_kernel(kind: int, tier: int) -> Any:
     """Compile the op for a type of keys and values (KvType.number); vectors and conversions are the tier's."""
 
@@ -178,4 +177,4 @@ def attention_kernel(kind: int, tier: int) -> Any:
                 _merge_all(attention, part, kv_head, scratch)
             finish_tile(scratch, np.uintp(attention.output) + first_query)
 
-    return kernel(attention_op)
+    return attention_op

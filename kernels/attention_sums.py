@@ -16,16 +16,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.cpu import TIER_NUMBERS
 from kernels.halves import half_to_float
 from kernels.kv_cache import BLOCK_TOKENS, CHUNK, F16, F32, KV_TYPES_BY_NUMBER, SCALED, KvType
 from kernels.simd import F32 as FLOAT
 from kernels.simd import I8, I16, I32, I64, fused_multiply_add, load, pointer, splat, store
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 _WIDE = {TIER_NUMBERS["avx512"], TIER_NUMBERS["amx"]}  # tiers with vectors of 16 numbers; the others take 8
 # By vector width: how many chunks of 16 columns are summed at once for 1, 2, ... lanes; the last is how most lanes run.

@@ -4,13 +4,12 @@ Each thread takes blocks of 1 MiB and sums them with eight accumulators, as wide
 should be a few times the last-level cache, or the cache is measured.
 """
 
-import functools
 import time
 from typing import Any
 
 import numpy as np
 
-from kernels.jit import address, kernel
+from kernels.jit import KERNEL_SIGNATURE, address, kernel
 from kernels.memory import zeroed
 from kernels.program import Program, claim_task, op_record, record_at
 from kernels.simd import load_f32x16, reduce_add, splat_f32x16, store_f32
@@ -20,8 +19,10 @@ _BLOCK = 1 << 20
 READ = op_record(buffer="u8", blocks="i8", sums="u8")
 
 
-@functools.cache
-def _read_kernel() -> Any:
+@kernel(KERNEL_SIGNATURE)
+def read_kernel() -> Any:
+    """Compile the op that reads."""
+
     def read_op(op, thread, threads):
         read = record_at(op, READ)
         zero = splat_f32x16(np.float32(0))
@@ -41,7 +42,7 @@ def _read_kernel() -> Any:
                 e, f = e + load_f32x16(place + np.uintp(256)), f + load_f32x16(place + np.uintp(320))
                 g, h = g + load_f32x16(place + np.uintp(384)), h + load_f32x16(place + np.uintp(448))
 
-    return kernel(read_op)
+    return read_op
 
 
 class ReadProbe:
@@ -55,7 +56,7 @@ class ReadProbe:
         self._program = Program()
         self._program.emit(
             READ,
-            address(_read_kernel()),
+            address(read_kernel()),
             buffer=self._buffer.ctypes.data,
             blocks=megabytes,
             sums=self._sums.ctypes.data,

@@ -9,13 +9,12 @@ slot, in this order. A sum of squares takes 16 fixed lanes, then a fixed tree (l
 Hatamizadeh, Gated Delta Networks (2024). Bytes a row: 4 * channels, read four times out of a cache and written once.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.exp import exp_f32x16
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.recurrent import HISTORY, LAYER, SPAN, SPANS, slot_place, span_at, trail_row
 from kernels.simd import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
@@ -98,7 +97,7 @@ def _open_gates(conv, layer, row):
         store_vector(fma(b, zero, one / (one + exp_f32x16(zero - b))), betas)
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def conv_kernel() -> Any:
     """Compile the op; a task is some heads of one row, or its gates."""
 
@@ -127,4 +126,4 @@ def conv_kernel() -> Any:
                 factor = query_factor if channel * 2 < normalized else np.float32(1)
                 _normalize(head, dim, conv.epsilon, factor)
 
-    return kernel(conv_op)
+    return conv_op

@@ -2,12 +2,8 @@
 
 import time
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.simd import I32, I64
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 _CLOCK = time.CLOCK_MONOTONIC
 

@@ -4,18 +4,17 @@ import ctypes
 import functools
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
-
-import llvmlite.binding as llvm
 
 # Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
 TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}
 
-_AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}
+_AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
 _NEEDS = {
-    "amx": _AVX512 | {"amx-tile", "amx-int8"},
+    "amx": _AVX512 | {"amx_tile", "amx_int8"},
     "avx512": _AVX512,
-    "avxvnni": {"avx2", "fma", "f16c", "avxvnni"},
+    "avxvnni": {"avx2", "fma", "f16c", "avx_vnni"},
     "avx2": {"avx2", "fma", "f16c"},
     "generic": set[str](),
 }
@@ -23,10 +22,32 @@ _NEEDS = {
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux x86-64, asm/prctl.h
 
 
-@functools.cache
 def features() -> frozenset[str]:
-    """Return the names (LLVM's) of the instruction-set extensions that the processor and the system allow."""
-    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+    """Return the names (Linux's) of the instruction-set extensions that the processor and the system allow."""
+    return frozenset(_first_processor().get("flags", "").split())
+
+
+def description() -> str:
+    """Return all that a compiler may choose instructions by."""
+    told = _first_processor()
+    keys = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    return "\n".join([platform.machine(), *(told.get(key, "") for key in keys)])
+
+
+@functools.cache
+def _first_processor() -> Mapping[str, str]:
+    """What the system tells of the first processor: its part of /proc/cpuinfo, or nothing."""
+    told: dict[str, str] = {}
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            for line in lines:
+                if not line.strip():  # here the second begins
+                    break
+                key, _, value = line.partition(":")
+                told[key.strip()] = value.strip()
+    except OSError:
+        pass
+    return told
 
 
 def supported_tiers() -> tuple[str, ...]:
@@ -45,12 +66,7 @@ def _matrix_tiles_permitted() -> bool:
 
 def cpu_name() -> str:
     """Return the processor's own name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return _first_processor().get("model name") or platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

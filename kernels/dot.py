@@ -15,9 +15,8 @@ in any order, so all tiers give the same bits.
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from kernels.simd import I8, I16, I32, call, constant, load, splat
+from kernels.toolchain import ir
 
 _ACTIVATION_LIMIT = 127  # activations are quantized to [-127, 127]
 

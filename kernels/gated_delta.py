@@ -11,13 +11,12 @@ recurrent.py. Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024), 
 Bytes moved a step and sequence: the state, read and written.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.cpu import TIER_NUMBERS
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.recurrent import (
     HISTORY,
@@ -168,7 +167,7 @@ def _leave_trail(layer, span):
         _copy(decay, trail_decay(layer, trail), layer.gate_stride)
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def delta_kernel(blocks: int) -> Any:
     """Compile the op for passes over `blocks` vectors; a task is a part of a head of one sequence, or its history."""
 
@@ -207,4 +206,4 @@ def delta_kernel(blocks: int) -> Any:
                     delta, layer, span, head, key_head, column, state + at, row_bytes, scratch + at, zero,
                 )  # fmt: skip
 
-    return kernel(delta_op)
+    return delta_op

@@ -10,7 +10,6 @@ Bytes moved: both packed weights once (for many rows: once for every `rows_at_on
 input once for every part, and about 1.4 * columns written a row.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from kernels.activation import activate
 from kernels.activations import NEVER, PACKED, pack_lane, tile_width, widest_tile
 from kernels.atomics import atomic_add, atomic_store
 from kernels.gemv import run_tiles
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import OP_BYTES, claim_task, op_record, record_at
 from kernels.simd import load_i64, store_i64
 from kernels.tiles import MATMUL
@@ -114,7 +113,7 @@ def _finish(gated, gate, up, unit, start, end, widest):
         row += width
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def gated_kernel() -> Any:
     """Compile the op."""
 
@@ -158,4 +157,4 @@ def gated_kernel() -> Any:
                     _run_part(pair, gated, unit, part, start, end, widest)
             _finish(gated, gate, up, unit, start, end, widest)
 
-    return kernel(gated_op)
+    return gated_op

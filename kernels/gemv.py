@@ -8,13 +8,12 @@ is left allows, each a share of it for its thread, and get smaller, for the thre
 task's weights are read again for further rows, they also have to stay in a core's second-level cache.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, has_matrix_tiles, tile_width, widest_tile
-from kernels.jit import address, kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, Kernel, address, kernel, njit_inline
 from kernels.matrix_tiles import matrix_tile
 from kernels.program import call_tile, claim_task, record_at
 from kernels.quant.floats import FloatType
@@ -23,7 +22,7 @@ from kernels.simd import load_i64
 from kernels.tiles import MATMUL, block_tile, float_tile
 
 
-def compile_tile(kind: WeightType, lanes: int, tier: int) -> Any:
+def compile_tile(kind: WeightType, lanes: int, tier: int) -> Kernel:
     """Compile the tile function of any weight type."""
     if isinstance(kind, FloatType):
         return float_tile(kind.number, kind.packed_bytes, lanes, tier)
@@ -102,7 +101,7 @@ def run_tiles(op, matmul, first, last, row, rows, widest):
         row += width
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def matmul_kernel() -> Any:
     """Compile the op that deals groups of outputs to the threads and runs every tile of rows over them."""
 
@@ -117,4 +116,4 @@ def matmul_kernel() -> Any:
                 return
             run_tiles(op, matmul, first, end, np.int64(0), rows, widest)
 
-    return kernel(matmul_op)
+    return matmul_op

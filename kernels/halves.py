@@ -6,9 +6,8 @@ values from 65520 on become infinite, and those below 2**-14 are rounded to mult
 Source: IEEE 754-2019, binary16 (1 sign bit, 5 exponent bits with bias 15, 10 bits of fraction).
 """
 
-from llvmlite import ir
-
 from kernels.simd import F16, F32, I16, I32, constant
+from kernels.toolchain import ir
 
 _TWO_TO_16 = 0x47800000  # bits of 65536.0, which becomes the half's infinity
 _TWO_TO_MINUS_14 = 0x38800000  # the smallest normal half

@@ -7,7 +7,6 @@ Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024), for the second
 5.4 * columns written.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from kernels.activation import silu_times_up
 from kernels.activations import PACKED, pack_lane, tile_start, tile_width, widest_tile
 from kernels.exp import exp_f32x16
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.norm import normalize
 from kernels.program import claim_task, op_record, record_at
 from kernels.quant.block256 import VALUES
@@ -62,7 +61,7 @@ def _normalize_times_silu(gate, target, weight, dim, epsilon):
         store_vector(load_f32x16(gate + np.uintp(offset)), target + np.uintp(offset))
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def head_gate_kernel() -> Any:
     """Compile the op; a task is some heads of one tile."""
 
@@ -93,4 +92,4 @@ def head_gate_kernel() -> Any:
                         _sigmoid_times(gate, head, dim)
                 pack_lane(source, start, lane, width, columns, first, last, packed, gating.forms)
 
-    return kernel(head_gate_op)
+    return head_gate_op

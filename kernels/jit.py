@@ -1,90 +1,118 @@
-"""The decorators of all compiled code: one place for flags and for the on-disk cache.
+"""Kernels: functions that are compiled once a machine and kept, and called by address; decorators that make them.
 
-No kernel is compiled with fastmath: LLVM may neither reorder nor contract a floating-point operation, so that a sum has
-one order on every machine (law 3 of docs/determinism.md).
+A kernel's body is Python that Numba compiles, over addresses and numbers. It may call functions under `njit_inline`,
+which are compiled into it, and intrinsics. It raises nothing and allocates nothing.
 """
 
-import atexit
 import ctypes
-import fcntl
 import functools
-import hashlib
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
-import numba
-from numba import cfunc, njit, types
-
-from kernels.cache_folder import private_folder
+from kernels import code_store
+from kernels.machine_code import CAN_LOAD, MachineCode
+from kernels.toolchain import COMPILES_HERE, FLAGS, njit
 
 # Every op of a program: (address of the op record, thread index, number of threads).
-KERNEL_SIGNATURE = types.void(types.uintp, types.int64, types.int64)
+KERNEL_SIGNATURE = "void(uintp, int64, int64)"
+
+# A helper that is compiled into the kernels which call it.
+njit_inline = functools.partial(njit, **FLAGS)
+
+P = ParamSpec("P")
+_C_TYPES: dict[str, Any] = {
+    "void": None,
+    "uintp": ctypes.c_uint64,
+    "int64": ctypes.c_int64,
+    "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+}
 
 
-def _source_digest() -> str:
-    """Hash every kernel source: Numba looks at a function's own file only, and not at the intrinsics that it calls."""
-    digest = hashlib.sha256(f"{numba.__version__}".encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.name.encode() + source.read_bytes())
-    return digest.hexdigest()[:16]
+class Kernel:
+    """One compiled function; its code is fetched, or compiled where there is none, when it is first wanted."""
+
+    def __init__(
+        self, module: str, name: str, arguments: tuple[int, ...] | None, build: Callable[[], Any], signature: str
+    ) -> None:
+        """module, name, arguments: how other processes find it, see `find`; build: returns what is to be compiled."""
+        self.origin = (module, name, arguments)
+        self._build, self._signature = build, signature
+
+    @property
+    def name(self) -> str:
+        """As its file is named."""
+        module, name, arguments = self.origin
+        return "-".join([f"{module}.{name}", *map(str, arguments or ())])
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether its code has been kept, and is whole."""
+        return CAN_LOAD and code_store.read(self.name) is not None
+
+    @functools.cached_property
+    def address(self) -> int:
+        """Where its code is in memory."""
+        if not CAN_LOAD:
+            from kernels.compiler import compile_in_place
+
+            return compile_in_place(self._build(), self._signature)
+        code = code_store.read(self.name) or self.compile()
+        return code.load()
+
+    @functools.cached_property
+    def call(self) -> Callable[..., Any]:
+        """It as a function of numbers; Python's other threads run meanwhile."""
+        result, _, arguments = self._signature.rstrip(")").partition("(")
+        kinds = [_C_TYPES[argument] for argument in arguments.split(", ")]
+        return ctypes.CFUNCTYPE(_C_TYPES[result], *kinds)(self.address)
+
+    def compile(self) -> MachineCode:
+        """Compile it, here or in a process that can, and keep its code."""
+        if not COMPILES_HERE:
+            from kernels.compile_processes import compile_alone
+
+            return compile_alone(self)
+        from kernels.compiler import compile_code
+
+        code = compile_code(self._build(), self._signature)
+        if self.origin[0].startswith("kernels."):  # the store knows nothing of changes to other sources
+            code_store.write(self.name, code)
+        return code
 
 
-def _prepare_cache() -> str:
-    """Choose the folder of compiled kernels and drop those of older sources; a read-only home gets a temporary one."""
-    try:
-        base = private_folder("kernels")
-        folder = base / _source_digest()
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.touch()
-        _drop_old(base, keep=4)
-    except OSError:
-        temporary = tempfile.mkdtemp(prefix="octavo-kernels-")
-        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return temporary
-    return str(folder)
+def kernel(signature: str) -> Callable[[Callable[P, Any]], Callable[P, Kernel]]:
+    """Make a function that returns what to compile for its arguments, whole numbers, one that returns a Kernel."""
+
+    def decorate(build: Callable[P, Any]) -> Callable[P, Kernel]:
+        def variant(*arguments: Any) -> Kernel:
+            compiled = functools.partial(build, *arguments)
+            return Kernel(build.__module__, build.__name__, arguments, compiled, signature)
+
+        made: Any = functools.cache(variant)  # mypy: it takes what `build` takes
+        return functools.update_wrapper(made, build)
+
+    return decorate
 
 
-def _drop_old(base: Path, keep: int) -> None:
-    """Keep the newest few folders: an editor of kernels makes a new one at each change."""
-    folders = sorted((p for p in base.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in folders[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+def c_function(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a function that has no variants a Kernel."""
+
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        return Kernel(function.__module__, function.__name__, None, lambda: function, signature)
+
+    return decorate
 
 
-numba.config.CACHE_DIR = _prepare_cache()
+def find(module: str, name: str, arguments: Sequence[int] | None) -> Kernel:
+    """The kernel of an `origin`."""
+    found = getattr(importlib.import_module(module), name)
+    kernel = found if arguments is None else found(*arguments)
+    assert isinstance(kernel, Kernel)
+    return kernel
 
 
-def nothing_is_compiled() -> bool:
-    """Whether the cache on disk is empty."""
-    return next(Path(numba.config.CACHE_DIR).rglob("*.nbi"), None) is None
-
-
-@contextmanager
-def compile_lock() -> Iterator[int]:
-    """Be the only process that compiles into the cache: Numba numbers its files, and two would take one number.
-
-    Yields the lock's file descriptor. The lock ends with the last process that has it, however that ends.
-    """
-    with (Path(numba.config.CACHE_DIR) / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
-
-
-# Flags of a cached, top-level function called from Python.
-njit_kernel = functools.partial(njit, nogil=True, cache=True, error_model="numpy", boundscheck=False)
-# Flags of a helper that is compiled into the kernels which call it.
-njit_inline = functools.partial(njit, nogil=True, error_model="numpy", boundscheck=False)
-
-
-def kernel(function: Callable[..., None], signature: Any = KERNEL_SIGNATURE) -> Any:
-    """Compile `function` as a C function that a program can call by address; the result is cached on disk."""
-    return cfunc(signature, nopython=True, cache=True, error_model="numpy", boundscheck=False)(function)
-
-
-def address(compiled: Any) -> int:
-    """Return the address of a function made by `kernel`."""
-    return ctypes.cast(compiled.ctypes, ctypes.c_void_p).value or 0
+def address(compiled: Kernel) -> int:
+    """Where a kernel's code is in memory; it is loaded now, and compiled if need be."""
+    return compiled.address

@@ -6,9 +6,6 @@ f16 and f32 keep them, q8_0 gives its group a scale that is no number or infinit
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.extending import intrinsic
 
 from kernels.cpu import TIER_NUMBERS
 from kernels.halves import float_to_half
@@ -31,6 +28,7 @@ from kernels.simd import (
     to_f32x16,
     zero_for_nan,
 )
+from kernels.toolchain import intrinsic, ir, types
 
 _SMALLEST_NORMAL = np.float32(1.1754944e-38)
 

@@ -9,9 +9,12 @@ Bytes moved for a vocabulary of V: 16 V.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.jit import njit_inline, njit_kernel
-from kernels.sampling import WEIGHT_BITS, block_keys, keep_top_k, weigh
+from kernels.jit import c_function, njit_inline
+from kernels.memory import address_of
+from kernels.program import array_at
+from kernels.sampling import WEIGHT_BITS, SamplingScratch, arrays_of, block_keys, keep_top_k, weigh
 
 _LN2 = 0.6931471805599453
 _SQRT2 = 1.4142135623730951
@@ -34,18 +37,35 @@ def _natural_logarithm(x: Any) -> Any:
     return exponent * _LN2 + 2.0 * s * p
 
 
-@njit_kernel
-def natural_logarithm(x: Any) -> Any:
+def natural_logarithm(x: float) -> float:
     """Return ln(x) of a float64 >= 1."""
+    return float(_logarithm.call(x))
+
+
+@c_function("float64(float64)")
+def _logarithm(x: Any) -> Any:
     return _natural_logarithm(x)
 
 
-@njit_kernel
-def log_softmax(logits: Any, top: Any, scratch: Any) -> Any:
+def log_softmax(logits: NDArray[np.float32], top: int, scratch: SamplingScratch) -> tuple[float, float]:
     """Return max x, f32, and ln(sum of exp(x - max x)), f64, of float32 [V]; NaN for the latter if max x is infinite.
 
     Leaves the `top` largest logits, ties to the lower id, in scratch.ids and scratch.scores, ids ascending; top <= V.
     """
+    _write_log_softmax.call(address_of(logits), logits.size, top, scratch.address)
+    peak, log_sum = scratch.arrays.results.tolist()
+    return peak, log_sum
+
+
+@c_function("void(uintp, int64, int64, uintp)")
+def _write_log_softmax(logits_at: Any, size: Any, top: Any, scratch_at: Any) -> None:
+    scratch = arrays_of(scratch_at)
+    peak, log_sum = _log_softmax(array_at(logits_at, size, np.float32), top, scratch)
+    scratch.results[0], scratch.results[1] = peak, log_sum
+
+
+@njit_inline
+def _log_softmax(logits: Any, top: Any, scratch: Any) -> Any:
     peak = logits[block_keys(logits, scratch.block_values)]
     if not (-np.inf < peak < np.inf):
         return peak, np.nan
@@ -53,3 +73,7 @@ def log_softmax(logits: Any, top: Any, scratch: Any) -> Any:
         keep_top_k(logits, top, scratch)
     total = weigh(logits, peak, 1.0, 0.0, scratch)
     return peak, _natural_logarithm(np.float64(total) / (1 << WEIGHT_BITS))
+
+
+# What a sampler runs.
+KERNELS = (_write_log_softmax,)

@@ -3,18 +3,24 @@
 Bytes moved for a vocabulary of V: V / 8, and 4 for each banned token.
 """
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.jit import njit_kernel
+from kernels.jit import c_function
+from kernels.memory import address_of
+from kernels.program import array_at
 
 WORD = 32  # tokens a word
 
 
-@njit_kernel
-def ban_unset(logits: Any, mask: Any) -> None:
+def ban_unset(logits: NDArray[np.float32], mask: NDArray[np.int32]) -> None:
     """Ban in float32 [V] what int32 [words] does not allow; tokens beyond the mask are banned too."""
+    _ban_unset.call(address_of(logits), logits.size, address_of(mask), mask.size)
+
+
+@c_function("void(uintp, int64, uintp, int64)")
+def _ban_unset(logits_at, size, mask_at, words):
+    logits, mask = array_at(logits_at, size, np.float32), array_at(mask_at, words, np.int32)
     for word in range(-(-logits.size // WORD)):
         bits = mask[word] if word < mask.size else np.int32(0)
         if bits == -1:
@@ -26,3 +32,7 @@ def ban_unset(logits: Any, mask: Any) -> None:
         for i in range(part.size):
             if not (bits >> i) & 1:
                 part[i] = -np.inf
+
+
+# What a sampler runs.
+KERNELS = (_ban_unset,)

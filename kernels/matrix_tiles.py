@@ -4,21 +4,18 @@ A block of weights is unpacked once and then serves up to 16 tiles. Their sums s
 [256][16]: small enough, with the unpacked block, for a core's first cache.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.extending import intrinsic
 
 from kernels.amx import configure_tiles, release_tiles
-from kernels.jit import kernel, njit_inline
+from kernels.jit import Kernel, kernel, njit_inline
 from kernels.program import TILE_SIGNATURE, record_at
 from kernels.quant.matrix_blocks import SCRATCH_BYTES, add_block, unpack_block
 from kernels.quant.weight_types import BlockType
 from kernels.simd import I8, I64, load_f32x16, load_i64, splat_f32x16, stack_array, store_vector
 from kernels.tiles import MATMUL, plane_offsets
+from kernels.toolchain import intrinsic, ir, types
 
 _ROWS_AT_ONCE = 256
 _SUMS_BYTES = _ROWS_AT_ONCE * 64
@@ -54,12 +51,12 @@ def _store(sums, rows, output, stride, add):
         store_vector(load_f32x16(place) + value if add != 0 else value, place)
 
 
-def matrix_tile(kind: BlockType) -> Any:
+def matrix_tile(kind: BlockType) -> Kernel:
     """Compile the tile function of a quantized type: groups first..last-1, whole tiles from `row` on."""
     return _matrix_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *plane_offsets(kind))
 
 
-@functools.cache
+@kernel(TILE_SIGNATURE)
 def _matrix_tile(
     kind: int, values: int, packed_bytes: int, side_bytes: int, quads_at: int, fine_at: int, side_at: int
 ) -> Any:
@@ -95,4 +92,4 @@ def _matrix_tile(
                 _store(sums, rows, output, stride, matmul.add)
         release_tiles()
 
-    return kernel(tile, TILE_SIGNATURE)
+    return tile

@@ -1,6 +1,7 @@
 """Large anonymous memory: huge pages for the weights, whose address translations would cost, small ones on request."""
 
 import contextlib
+import ctypes
 import mmap
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 _HUGE_PAGE = 2 << 20
 _CHUNK = 64 << 20
 _ALIGNMENT = 64  # a cache line, and the widest vector
+_NOTHING = ctypes.c_char * 0
 
 
 def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike, *, huge_pages: bool = True) -> np.ndarray:
@@ -18,6 +20,15 @@ def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike, *, huge_pages: bool = T
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return _map(size, huge_pages).view(dtype).reshape(shape)
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where an array lies whose elements stand side by side; for each step, so not array.ctypes, which takes 1.5 us."""
+    try:
+        return ctypes.addressof(_NOTHING.from_buffer(array))  # type: ignore[arg-type]
+    except TypeError:  # it may not be written to
+        assert array.flags.c_contiguous
+        return int(array.ctypes.data)
 
 
 class Arena:

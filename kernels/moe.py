@@ -17,7 +17,6 @@ functions serve as they are. Weights are packed [experts][groups][blocks][packed
 of the touched experts, and a few times the activations of all places.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from kernels.activation import silu_times_up
 from kernels.activations import PACKED, pack_lane, widest_tile
 from kernels.exp import exp_f32
 from kernels.gemv import run_tiles
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.moe_routing import ROUTING
 from kernels.program import OP_BYTES, claim_task, op_record, record_at
 from kernels.simd import fma, load_f32, load_f32x16, load_i64, splat_f32x16, store_vector
@@ -73,7 +72,7 @@ COMBINE = op_record(
 _TASK_COLUMNS = 512
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def expert_pack_kernel() -> Any:
     """Compile the gathering of rows into packed places; a task is some columns of one tile."""
 
@@ -94,10 +93,10 @@ def expert_pack_kernel() -> Any:
                 source = np.uintp(pack.source) + np.uintp(row * columns * 4)
                 pack_lane(source, start, lane, width, columns, first, last, packed, pack.forms)
 
-    return kernel(expert_pack_op)
+    return expert_pack_op
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def expert_silu_kernel() -> Any:
     """Compile silu(gate) * up with packing, over places; a task is some columns of one tile."""
 
@@ -119,7 +118,7 @@ def expert_silu_kernel() -> Any:
                 silu_times_up(gate, np.uintp(silu.up) + offset, first, last)
                 pack_lane(gate, start, lane, width, columns, first, last, packed, silu.forms)
 
-    return kernel(expert_silu_op)
+    return expert_silu_op
 
 
 @njit_inline
@@ -136,7 +135,7 @@ def _copy_record(source, target):
         store_vector(load_f32x16(source + np.uintp(offset)), target + np.uintp(offset))
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def expert_matmul_kernel() -> Any:
     """Compile the matmul of all touched experts; a task is some groups of outputs of one expert, for all its rows."""
 
@@ -161,10 +160,10 @@ def expert_matmul_kernel() -> Any:
             start, end = load_i64(segment), load_i64(segment + np.uintp(8))
             run_tiles(record, matmul, first, last, start, end, widest_tile(end - start, crossover))
 
-    return kernel(expert_matmul_op)
+    return expert_matmul_op
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def combine_kernel() -> Any:
     """Compile the weighted sum; a task is some columns of one row."""
 
@@ -181,7 +180,7 @@ def combine_kernel() -> Any:
             first = task % parts * _TASK_COLUMNS
             _combine_row(combine, routing, row, first, min(first + _TASK_COLUMNS, columns))
 
-    return kernel(combine_op)
+    return combine_op
 
 
 @njit_inline

@@ -12,7 +12,6 @@ that packed rows stand in (activations.py), each expert's rows by their own numb
 Sources: the routers of Qwen3-MoE (softmax) and DeepSeek-V3 (sigmoid, bias of the choice, scale, 1e-20).
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from kernels.activations import tile_width, widest_tile
 from kernels.atomics import atomic_add, atomic_store
 from kernels.exp import exp_f32x16
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import (
     fma,
@@ -213,7 +212,7 @@ def _list_tiles(routing, experts, crossover):
     routing.tile_count = tiles
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def route_kernel() -> Any:
     """Compile the routing op: a task is one row, and whoever finishes the last row sorts."""
 
@@ -236,4 +235,4 @@ def route_kernel() -> Any:
                 atomic_store(0, finished)
                 _sort(routing, rows, experts, route.crossover)
 
-    return kernel(route_op)
+    return route_op

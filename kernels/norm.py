@@ -5,13 +5,12 @@ what a layer gave before it is added to the residual stream: x += norm(y). The m
 ascending order, then a fixed tree (law 3). Bytes a row: 4 * columns read, about 1.4 * columns written.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.activations import PACKED, pack_lane, tile_start, tile_width, widest_tile
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import claim_task, op_record, record_at
 from kernels.simd import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
 
@@ -62,7 +61,7 @@ def normalize(source, weight, columns, epsilon, target):
         store_vector(load_f32x16(source + offset) * factor * load_f32x16(weight + offset), target + offset)
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def norm_kernel() -> Any:
     """Compile RMSNorm with packing; a task is one tile."""
 
@@ -88,10 +87,10 @@ def norm_kernel() -> Any:
                 normalize(source, weight, columns, norm.epsilon, scaled)
                 pack_lane(scaled, start, lane, width, columns, np.int64(0), columns, packed, norm.forms)
 
-    return kernel(norm_op)
+    return norm_op
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def add_norm_kernel() -> Any:
     """Compile the op that adds normalized rows to others; a task is one row."""
 
@@ -110,10 +109,10 @@ def add_norm_kernel() -> Any:
                 at = np.uintp(column * 4)
                 store_vector(load_f32x16(target + at) + load_f32x16(source + at), target + at)
 
-    return kernel(add_norm_op)
+    return add_norm_op
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def pack_kernel() -> Any:
     """Compile the plain packing; a task is some columns of one tile."""
 
@@ -136,4 +135,4 @@ def pack_kernel() -> Any:
                 source = np.uintp(pack.source) + np.uintp((start + lane) * columns * 4)
                 pack_lane(source, start, lane, width, columns, first, last, packed, pack.forms)
 
-    return kernel(pack_op)
+    return pack_op

@@ -12,17 +12,14 @@ import time
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
 
 from kernels.dot import DOTS_BY_TIER
-from kernels.jit import address, kernel
+from kernels.jit import KERNEL_SIGNATURE, address, kernel
 from kernels.memory import zeroed
 from kernels.program import Program, claim_task, op_record, record_at
 from kernels.simd import F32, FLOATS_BY_LANES, I64, VectorType, fused_multiply_add, load, splat, store
 from kernels.team import Team
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 PEAK = op_record(operands="u8", sums="u8", steps="i8")
 _WEIGHTS, _ACTIVATIONS = 2, 5
@@ -96,7 +93,7 @@ def _store_sums(typingctx, sums, target):
     return types.none(sums, types.uintp), codegen
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def _peak_kernel(tier: int, floats: int) -> Any:
     def peak_op(op, thread, threads):
         peak = record_at(op, PEAK)
@@ -112,7 +109,7 @@ def _peak_kernel(tier: int, floats: int) -> Any:
                 sums = _add_step(sums, place, place + np.uintp(8192), tier, floats)
             _store_sums(sums, np.uintp(peak.sums) + np.uintp(task * 16384))
 
-    return kernel(peak_op)
+    return peak_op
 
 
 class PeakProbe:

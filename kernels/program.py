@@ -6,14 +6,12 @@ Threads take tasks as they come; that moves no bit, since a task's result depend
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.core.extending import intrinsic
 
 from kernels.atomics import atomic_add, atomic_load, atomic_replace, atomic_store, pause, sched_yield
 from kernels.clock import monotonic_ns
 from kernels.jit import njit_inline
 from kernels.simd import I64, load, load_i64, pointer
+from kernels.toolchain import carray, intrinsic, ir, types
 
 OP_BYTES = 256
 _TICKET_AT = 192
@@ -106,6 +104,12 @@ def record_at(address, dtype):
 
 
 @njit_inline
+def array_at(address, shape, dtype):
+    """View the array of this shape, in C's order, at an address."""
+    return carray(_as_void_pointer(address), shape, dtype)
+
+
+@njit_inline
 def claim_task(op):
     """Take the next task of the op at this address; the caller stops when it is past the op's last."""
     return atomic_add(op + np.uintp(_TICKET_AT), 1)
@@ -122,7 +126,7 @@ def _call_kernel(typingctx, function, op, thread, threads):
 
 
 # A tile function: (op, three numbers that the op deals out).
-TILE_SIGNATURE = types.void(types.uintp, types.int64, types.int64, types.int64)
+TILE_SIGNATURE = "void(uintp, int64, int64, int64)"
 
 
 @intrinsic

@@ -8,12 +8,11 @@ rotary_dim on stay. Queries are also multiplied by the attention's scale. Source
 3.4.2.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 
-from kernels.jit import kernel, njit_inline
+from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.kv_cache import BLOCK_TOKENS, CHUNK, GROUP, KV_TYPES_BY_NUMBER, SCALED, STEP
 from kernels.kv_store import divided, scale_of, store_elements
 from kernels.norm import normalize
@@ -106,7 +105,7 @@ def _multiply(head, dim, scale):
         store_vector(load_f32x16(place) * splat_f32x16(scale), place)
 
 
-@functools.cache
+@kernel(KERNEL_SIGNATURE)
 def rotary_kernel(kind: int, tier: int) -> Any:
     """Compile the op for a type of keys and values (KvType.number); a task is one row."""
     size, scaled = KV_TYPES_BY_NUMBER[kind].element_bytes, int(KV_TYPES_BY_NUMBER[kind].scaled)
@@ -158,4 +157,4 @@ def rotary_kernel(kind: int, tier: int) -> Any:
                     store_elements(a, key_at + np.uintp(dimension * CHUNK * size), CHUNK, kind, tier)
                     store_elements(b, value_at + np.uintp(dimension * size), 1, kind, tier)
 
-    return kernel(rotary_op)
+    return rotary_op

@@ -16,8 +16,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.jit import njit_inline, njit_kernel
+from kernels.jit import c_function, njit_inline
+from kernels.memory import address_of
+from kernels.program import array_at, record_at
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,8 +44,8 @@ _INFINITY_KEY = np.int32(0x7F800000)
 _KEY_OFFSET = np.int64(1 << 31)  # makes a key unsigned
 
 
-class SamplingScratch(NamedTuple):
-    """Arrays that the samplers write, for one vocabulary size V; allocated once."""
+class ScratchArrays(NamedTuple):
+    """Arrays that the samplers write, for one vocabulary size V."""
 
     identity: Array  # int32 [V]: 0, 1, 2, ... (never written)
     ids: Array  # int32 [V]: tokens that are left, ascending
@@ -52,12 +55,26 @@ class SamplingScratch(NamedTuple):
     mantissas: Array  # int32 [BLOCK]
     shifts: Array  # int32 [BLOCK]
     histogram: Array  # int64 [2^DIGIT_BITS]
+    results: Array  # float64 [2]
+
+
+_SCRATCH = np.dtype([("vocabulary", "i8"), *((name, "u8") for name in ScratchArrays._fields)])
+
+
+class SamplingScratch(NamedTuple):
+    """What one sampling thread has for its own; compiled code finds the arrays by their addresses in the record."""
+
+    ids: Array  # as in `arrays`
+    scores: Array
+    arrays: ScratchArrays
+    record: Array  # _SCRATCH [1]
+    address: int  # of the record
 
 
 def sampling_scratch(vocab_size: int) -> SamplingScratch:
     """Allocate the arrays of one sampling thread."""
     assert 0 < vocab_size <= MAX_VOCABULARY
-    return SamplingScratch(
+    arrays = ScratchArrays(
         identity=np.arange(vocab_size, dtype=np.int32),
         ids=np.empty(vocab_size, np.int32),
         scores=np.empty(vocab_size, np.float32),
@@ -66,6 +83,28 @@ def sampling_scratch(vocab_size: int) -> SamplingScratch:
         mantissas=np.empty(BLOCK, np.int32),
         shifts=np.empty(BLOCK, np.int32),
         histogram=np.empty(1 << DIGIT_BITS, np.int64),
+        results=np.zeros(2),
+    )
+    addresses = (address_of(array) for array in arrays)
+    record = np.array([(vocab_size, *addresses)], _SCRATCH)
+    return SamplingScratch(arrays.ids, arrays.scores, arrays, record, address_of(record))
+
+
+@njit_inline
+def arrays_of(scratch: Any) -> Any:
+    """The arrays of a scratch record at an address."""
+    record = record_at(scratch, _SCRATCH)
+    size = record.vocabulary
+    return ScratchArrays(
+        array_at(np.uintp(record.identity), size, np.int32),
+        array_at(np.uintp(record.ids), size, np.int32),
+        array_at(np.uintp(record.scores), size, np.float32),
+        array_at(np.uintp(record.values), size, np.int64),
+        array_at(np.uintp(record.block_values), -(-size // BLOCK), np.int64),
+        array_at(np.uintp(record.mantissas), BLOCK, np.int32),
+        array_at(np.uintp(record.shifts), BLOCK, np.int32),
+        array_at(np.uintp(record.histogram), 1 << DIGIT_BITS, np.int64),
+        array_at(np.uintp(record.results), 2, np.float64),
     )
 
 
@@ -99,9 +138,13 @@ def _weight(mantissa: Any, shift: Any) -> Any:
     return (np.int64(mantissa) << (WEIGHT_BITS - _MANTISSA_BITS)) >> np.int64(shift)
 
 
-@njit_kernel
-def exp_weight(exponent: Any) -> Any:
+def exp_weight(exponent: float) -> int:
     """Return floor(2^42 * exp(exponent)) for an f32 exponent <= 0."""
+    return int(_exp_weight.call(exponent))
+
+
+@c_function("int64(float32)")
+def _exp_weight(exponent: Any) -> Any:
     mantissa, shift = _exp_parts(exponent)
     return _weight(mantissa, shift)
 
@@ -124,9 +167,14 @@ def block_keys(logits: Any, block_values: Any) -> Any:
     return token
 
 
-@njit_kernel
-def argmax(logits: Any, scratch: Any) -> Any:
+def argmax(logits: NDArray[np.float32], scratch: SamplingScratch) -> int:
     """Return the lowest id of the largest logit of float32 [V]; -1 if no logit is above -inf."""
+    return int(_argmax.call(address_of(logits), logits.size, scratch.address))
+
+
+@c_function("int64(uintp, int64, uintp)")
+def _argmax(logits_at: Any, size: Any, scratch_at: Any) -> Any:
+    logits, scratch = array_at(logits_at, size, np.float32), arrays_of(scratch_at)
     token = block_keys(logits, scratch.block_values)
     return token if logits[token] > -np.inf else -1
 
@@ -245,12 +293,28 @@ def _pick(tokens: Any, weights: Any, total: Any, uniform: Any) -> Any:
     return tokens[i]
 
 
-@njit_kernel
-def draw(logits: Any, temperature: Any, top_k: Any, min_p: Any, top_p: Any, uniform: Any, scratch: Any) -> Any:
+def draw(
+    logits: NDArray[np.float32],
+    temperature: float,
+    top_k: int,
+    min_p: float,
+    top_p: float,
+    uniform: float,
+    scratch: SamplingScratch,
+) -> int:
     """Draw a token from float32 [V] with `uniform` in [0, 1), temperature > 0; -1 if no logit is above -inf.
 
     top_k = 0, min_p = 0 and top_p = 1 are off.
     """
+    place, size = address_of(logits), logits.size
+    return int(_draw.call(place, size, temperature, top_k, min_p, top_p, uniform, scratch.address))
+
+
+@c_function("int64(uintp, int64, float64, int64, float64, float64, float64, uintp)")
+def _draw(
+    logits_at: Any, size: Any, temperature: Any, top_k: Any, min_p: Any, top_p: Any, uniform: Any, scratch_at: Any
+) -> Any:
+    logits, scratch = array_at(logits_at, size, np.float32), arrays_of(scratch_at)
     largest = block_keys(logits, scratch.block_values)
     peak = logits[largest]
     if not (-np.inf < peak < np.inf):
@@ -264,3 +328,7 @@ def draw(logits: Any, temperature: Any, top_k: Any, min_p: Any, top_p: Any, unif
         total = _top_p(tokens, total, top_p, scratch)
         tokens = scratch.ids
     return np.int64(_pick(tokens, scratch.values, total, uniform))
+
+
+# What a sampler runs.
+KERNELS = (_argmax, _draw)

@@ -7,10 +7,7 @@ Addresses are plain integers (`uintp`), as the op records hold them; loads and s
 
 import operator
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic, models, overload, register_model
+from kernels.toolchain import cgutils, intrinsic, ir, models, overload, register_model, types
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()

@@ -18,8 +18,9 @@ from kernels.atomics import (
     semaphore_post,
     semaphore_wait,
 )
-from kernels.jit import njit_inline, njit_kernel
-from kernels.program import SPINS_BEFORE_YIELD, Program, first_phase, record_at, run_ops, run_ops_timed
+from kernels.jit import c_function, njit_inline
+from kernels.memory import address_of
+from kernels.program import SPINS_BEFORE_YIELD, Program, array_at, first_phase, record_at, run_ops, run_ops_timed
 
 # Spins of an idle worker before it sleeps; about 50 microseconds at a pause of 40 cycles.
 _SPINS_BEFORE_SLEEP = 4 * SPINS_BEFORE_YIELD
@@ -39,6 +40,7 @@ _PRESENT_AT, _PHASE_AT, _STOPPING_AT = 64, 144, 152
 _LOCKED = 1 << 32
 
 
+@njit_inline
 def _wait_for_start(team, seen, asleep, semaphore):
     """Return once `start` differs from `seen`: spin first, then sleep."""
     for _ in range(_SPINS_BEFORE_SLEEP):
@@ -54,10 +56,7 @@ def _wait_for_start(team, seen, asleep, semaphore):
             pass
 
 
-_wait_for_start = njit_kernel(_wait_for_start)
-
-
-@njit_kernel
+@c_function("void(uintp, int64)")
 def _work(team, thread):
     """A worker's whole life.
 
@@ -79,7 +78,7 @@ def _work(team, thread):
         atomic_add(present, -1)
 
 
-@njit_kernel
+@c_function("void(uintp, uintp, int64)")
 def _choose_program(team, program, count):
     """Make a program the one that runs next; waits until no worker looks at the one before."""
     record = record_at(team, TEAM_RECORD)
@@ -113,7 +112,7 @@ def _begin(team):
     return phase
 
 
-@njit_kernel
+@c_function("void(uintp)")
 def _run(team):
     """Start the workers on the program and run the caller's share of it."""
     record = record_at(team, TEAM_RECORD)
@@ -121,13 +120,13 @@ def _run(team):
     run_ops(np.uintp(record.program), record.count, phase, np.int64(0), record.threads)
 
 
-@njit_kernel
+@c_function("void(uintp)")
 def _start(team):
     """Start the workers on the program; they go on with it until `_join`, and may have done all of it by then."""
     _begin(team)
 
 
-@njit_kernel
+@c_function("void(uintp)")
 def _join(team):
     """Run the caller's share of the program that was started, like a worker that comes late."""
     record = record_at(team, TEAM_RECORD)
@@ -135,24 +134,29 @@ def _join(team):
     run_ops(np.uintp(record.program), record.count, phase, np.int64(0), record.threads)
 
 
-@njit_kernel
+@c_function("void(uintp, uintp)")
 def _run_timed(team, times):
     """Like `_run`, with a clock around each op of the caller's; a loop of its own, so that others pay nothing."""
     record = record_at(team, TEAM_RECORD)
     phase = _begin(team)
-    run_ops_timed(np.uintp(record.program), record.count, phase, record.threads, times)
+    of_ops = array_at(times, (record.count, 2), np.int64)
+    run_ops_timed(np.uintp(record.program), record.count, phase, record.threads, of_ops)
 
 
-@njit_kernel
+@c_function("void(uintp)")
 def _stop(team):
     """Let the workers end."""
     atomic_store(1, team + np.uintp(_STOPPING_AT))
     _start_workers(team)
 
 
-def _live(memory: tuple[np.ndarray, ...], address: np.uintp, thread: int) -> None:
+# What every team runs.
+KERNELS = (_work, _choose_program, _run, _start, _join, _stop)
+
+
+def _live(memory: tuple[np.ndarray, ...], address: int, thread: int) -> None:
     """Run a worker; the frame keeps the memory that it sleeps on alive, even where its team is forgotten unstopped."""
-    _work(address, np.int64(thread))
+    _work.call(address, thread)
 
 
 class Team:
@@ -167,7 +171,7 @@ class Team:
         self._storage = np.zeros(TEAM_RECORD.itemsize + 64, np.uint8)
         start = -self._storage.ctypes.data % 64
         self._record = self._storage[start : start + TEAM_RECORD.itemsize].view(TEAM_RECORD)
-        self._address = np.uintp(self._record.ctypes.data)
+        self._address = int(self._record.ctypes.data)
         self._record["threads"] = threads
         self._record["asleep"] = self._asleep.ctypes.data
         self._record["semaphores"] = self._semaphores.ctypes.data
@@ -195,22 +199,22 @@ class Team:
         end of the program.
         """
         if program is not self._program:
-            _choose_program(self._address, np.uintp(program.address), np.int64(len(program)))
+            _choose_program.call(self._address, program.address, len(program))
             self._program = program  # a late worker may still look at it
         if times is not None:
             assert times.shape == (len(program), 2) and times.dtype == np.int64 and meanwhile is None
-            _run_timed(self._address, times)
+            _run_timed.call(self._address, address_of(times))
         elif meanwhile is None:
-            _run(self._address)
+            _run.call(self._address)
         else:
-            _start(self._address)
+            _start.call(self._address)
             try:
                 meanwhile()
             finally:
-                _join(self._address)
+                _join.call(self._address)
 
     def stop(self) -> None:
         """End the workers; the team cannot run again."""
-        _stop(self._address)
+        _stop.call(self._address)
         for worker in self._workers:
             worker.join()

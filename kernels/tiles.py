@@ -3,24 +3,20 @@
 Each output is one f32 accumulator over ascending blocks, whatever the tile's width (law 2).
 """
 
-import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
 
 from kernels.activations import MATRIX_TILE_WIDTH, PACKED
 from kernels.dot import DOTS_BY_TIER
-from kernels.jit import kernel
+from kernels.jit import Kernel, kernel
 from kernels.program import TILE_SIGNATURE, op_record, record_at
 from kernels.quant.accumulate import accumulate_block
 from kernels.quant.blocks import accumulator_type
 from kernels.quant.floats import accumulate_value
 from kernels.quant.weight_types import BlockType
 from kernels.simd import I64, load, load_i64, store
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
@@ -81,12 +77,13 @@ def plane_offsets(kind: BlockType) -> tuple[int, ...]:
     return tuple(fields[name][1] for name in kind.planes)
 
 
-def block_tile(kind: BlockType, lanes: int, tier: int) -> Any:
+def block_tile(kind: BlockType, lanes: int, tier: int) -> Kernel:
     """Compile the tile function of a quantized type for tiles of `lanes` rows: groups first..last-1."""
-    return _block_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *plane_offsets(kind), lanes, tier)
+    quads, fine, side = plane_offsets(kind)
+    return _block_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, quads, fine, side, lanes, tier)
 
 
-@functools.cache
+@kernel(TILE_SIGNATURE)
 def _block_tile(
     kind: int,
     values: int,
@@ -122,10 +119,10 @@ def _block_tile(
                 )
             store_accumulators(sums, output + np.uintp(group * 64), matmul.output_stride * 4, matmul.add, lanes, tier)
 
-    return kernel(tile, TILE_SIGNATURE)
+    return tile
 
 
-@functools.cache
+@kernel(TILE_SIGNATURE)
 def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
     """Compile the tile function of an unquantized weight type for tiles of `lanes` rows: groups first..last-1."""
 
@@ -152,4 +149,4 @@ def float_tile(kind: int, packed_bytes: int, lanes: int, tier: int) -> Any:
                 place = output + np.uintp(group * 64)
                 store_accumulators(sums, place, matmul.output_stride * 4, matmul.add, lanes, tier)
 
-    return kernel(tile, TILE_SIGNATURE)
+    return tile

@@ -4,12 +4,8 @@ A tuple holds `blocks` vectors of 16 neighbouring float32; a row's columns are i
 number moves no bit.
 """
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.simd import I64, f32x16, fused_multiply_add, load, splat, store
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 
 @intrinsic(prefer_literal=True)

@@ -2,6 +2,7 @@
 
 import os
 
+import numba  # noqa: F401, before kernels/: tests compile in their own process
 import pytest
 
 KEPT = {"OCTAVO_CACHE"}  # compiled kernels live there; compiling them anew for each run would take minutes

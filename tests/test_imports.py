@@ -25,6 +25,9 @@ ENGINE_DOORS = (
     "engine/families/",
 )
 
+# A server that compiles nothing must not have them in memory.
+COMPILER_FILES = ("kernels/toolchain.py", "kernels/compiler.py", "kernels/compile_worker.py")
+
 # Templates are programs of strangers: nothing else may compile them.
 TEMPLATE_FILES = ("engine/text/chat_template.py", "engine/text/template_")
 
@@ -46,6 +49,11 @@ def test_kernels_import_only_numpy_numba_llvmlite_and_the_standard_library() -> 
     allowed = {"kernels", "numpy", "numba", "llvmlite"} | sys.stdlib_module_names
     found = [f"{where}: {name}" for where, name in all_imports("kernels") if name.partition(".")[0] not in allowed]
     assert found == []
+
+
+def test_numba_and_llvmlite_stay_behind_the_toolchain() -> None:
+    found = [line for part in PARTS for line in imports_of(part, {"numba", "llvmlite"})]
+    assert [line for line in found if not line.startswith(COMPILER_FILES)] == []
 
 
 def test_clients_are_tied_to_the_server_by_http_alone() -> None:

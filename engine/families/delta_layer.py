@@ -8,29 +8,27 @@
 Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024). A tensor ssm_a holds A, which is -exp(A_log).
 """
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from engine.families.emitter import Emitter
-from engine.families.family import Task
 from engine.families.recurrent_state import RecurrentState
 from engine.families.run_state import RunState
 from engine.weights.load import WeightLoader
 from kernels.causal_conv import CONV, conv_kernel
 from kernels.gated_delta import DELTA, blocks_at_once, delta_kernel
 from kernels.head_gate import head_gate_kernel
-from kernels.jit import address
+from kernels.jit import Kernel, address
 from kernels.program import Program
 from kernels.recurrent import TAPS, DeltaShape
 
 _HEAD_EPSILON = 1e-6  # of the lengths of q and k
 
 
-def delta_tasks(shape: DeltaShape, tier: int) -> Sequence[Task]:
-    """What compiles the kernels of these layers."""
-    return (conv_kernel, head_gate_kernel, functools.partial(delta_kernel, blocks_at_once(shape, tier)))
+def delta_kernels(shape: DeltaShape, tier: int) -> Sequence[Kernel]:
+    """The kernels of these layers."""
+    return (conv_kernel(), head_gate_kernel(), delta_kernel(blocks_at_once(shape, tier)))
 
 
 class DeltaLayers:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,13 @@ from engine.families.run_state import Capacity, RunState
 from engine.weights.load import WeightLoader
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
+from kernels.jit import Kernel
 from kernels.kv_cache import KvType
 from kernels.program import Program
 
 # Embeddings of token ids: float32 [tokens, hidden].
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 # Compiles one kernel, of which no other task compiles a variant; it is pickled for the processes that help.
-Task = Callable[[], Any]
 
 
 class KvLayers(NamedTuple):
@@ -76,7 +76,7 @@ def _as_it_is(file: WeightsFile) -> WeightsFile:
     return file
 
 
-def _no_tasks(config: FamilyConfig, activations: str, tier: int) -> Sequence[Task]:
+def _no_kernels(config: FamilyConfig, activations: str, tier: int) -> Sequence[Kernel]:
     return ()
 
 
@@ -86,7 +86,7 @@ class Family(Generic[C]):
 
     read_config: Callable[[WeightsFile], C]  # raises ModelFileError or UnsupportedModelError
     build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
-    # What compiles the kernels that this family needs beyond those of compile.py.
-    kernel_tasks: Callable[[C, str, int], Sequence[Task]] = _no_tasks
+    # The kernels that this family needs beyond those of compile.py.
+    own_kernels: Callable[[C, str, int], Sequence[Kernel]] = _no_kernels
     # The file with the tensors that `build` asks for; raises ModelFileError.
     view: Callable[[WeightsFile], WeightsFile] = _as_it_is

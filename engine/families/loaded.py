@@ -68,14 +68,14 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
     tier = TIER_NUMBERS[isa]
-    own_tasks = family.kernel_tasks(config, options.activations, tier)
+    own_kernels = family.own_kernels(config, options.activations, tier)
     compile_kernels(
         config,
         file,
         options.activations,
         kv_type,
         tier,
-        own_tasks,
+        own_kernels,
         lambda done: progress("Compiling kernels", done),
     )
     crossover = measured_crossover(file, options.activations, tier)

@@ -7,24 +7,23 @@ import numpy as np
 
 from engine.families.emitter import Emitter
 from engine.families.expert_state import ExpertState
-from engine.families.family import Task
 from engine.families.mixture import Mixture
 from engine.families.run_state import Capacity, RunState
 from engine.weights.load import Experts, Matrix, WeightLoader
 from kernels import gemv, moe
-from kernels.jit import address
+from kernels.jit import Kernel, address
 from kernels.moe_routing import ROUTE, SOFTMAX, route_kernel
 from kernels.quant.quads import ROWS
 
 
-def mixture_tasks(config: object, activations: str, tier: int) -> Sequence[Task]:
-    """What compiles the kernels of mixtures beyond those of dense layers."""
+def mixture_kernels(config: object, activations: str, tier: int) -> Sequence[Kernel]:
+    """The kernels of mixtures beyond those of dense layers."""
     return (
-        route_kernel,
-        moe.expert_pack_kernel,
-        moe.expert_matmul_kernel,
-        moe.expert_silu_kernel,
-        moe.combine_kernel,
+        route_kernel(),
+        moe.expert_pack_kernel(),
+        moe.expert_matmul_kernel(),
+        moe.expert_silu_kernel(),
+        moe.combine_kernel(),
     )
 
 

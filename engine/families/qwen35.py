@@ -21,22 +21,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.families.delta_layer import DeltaLayers, delta_tasks
+from engine.families.delta_layer import DeltaLayers, delta_kernels
 from engine.families.emitter import Emitter
-from engine.families.family import Built, Draft, Task
-from engine.families.mixture_emitter import MixtureEmitter, mixture_tasks
+from engine.families.family import Built, Draft
+from engine.families.mixture_emitter import MixtureEmitter, mixture_kernels
 from engine.families.qwen35_config import Qwen35Config
 from engine.families.recurrent_state import RecurrentState
 from engine.families.run_state import Capacity, RunState
 from engine.families.transformer import allocate_state, emit_head
 from engine.weights.load import WeightLoader
 from kernels.activations import Activations
+from kernels.jit import Kernel
 
 
-def qwen35_tasks(config: Qwen35Config, activations: str, tier: int) -> Sequence[Task]:
-    """What compiles the kernels of this family beyond those of dense layers."""
-    mixtures = mixture_tasks(config, activations, tier) if config.mixture else ()
-    return (*delta_tasks(config.delta, tier), *mixtures)
+def qwen35_kernels(config: Qwen35Config, activations: str, tier: int) -> Sequence[Kernel]:
+    """The kernels of this family beyond those of dense layers."""
+    mixtures = mixture_kernels(config, activations, tier) if config.mixture else ()
+    return (*delta_kernels(config.delta, tier), *mixtures)
 
 
 def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:

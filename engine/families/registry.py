@@ -7,12 +7,12 @@ from engine.families.family import Family
 from engine.families.gemma3 import build_gemma3
 from engine.families.gemma3_config import read_gemma3_config
 from engine.families.llama import build_llama
-from engine.families.mixture_emitter import mixture_tasks
+from engine.families.mixture_emitter import mixture_kernels
 from engine.families.qwen2 import build_qwen2
 from engine.families.qwen3 import build_qwen3
 from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
 from engine.families.qwen3next import ungrouped
-from engine.families.qwen35 import build_qwen35, qwen35_tasks
+from engine.families.qwen35 import build_qwen35, qwen35_kernels
 from engine.families.qwen35_config import read_qwen35_config
 from engine.families.transformer_config import read_dense_config
 from engine.weights.weights_file import WeightsFile
@@ -21,10 +21,10 @@ FAMILIES: dict[str, Family[Any]] = {
     "llama": Family(read_dense_config, build_llama),
     "qwen2": Family(read_dense_config, build_qwen2),
     "qwen3": Family(read_dense_config, build_qwen3),
-    "qwen3moe": Family(read_qwen3moe_config, build_qwen3moe, mixture_tasks),
-    "qwen35": Family(read_qwen35_config, build_qwen35, qwen35_tasks),
-    "qwen35moe": Family(read_qwen35_config, build_qwen35, qwen35_tasks),
-    "qwen3next": Family(read_qwen35_config, build_qwen35, qwen35_tasks, ungrouped),
+    "qwen3moe": Family(read_qwen3moe_config, build_qwen3moe, mixture_kernels),
+    "qwen35": Family(read_qwen35_config, build_qwen35, qwen35_kernels),
+    "qwen35moe": Family(read_qwen35_config, build_qwen35, qwen35_kernels),
+    "qwen3next": Family(read_qwen35_config, build_qwen35, qwen35_kernels, ungrouped),
     "gemma3": Family(read_gemma3_config, build_gemma3),
 }
 

@@ -13,6 +13,7 @@ from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 from kernels.cpu import usable_cores
+from kernels.jit import Kernel
 from kernels.memory import Arena
 from kernels.quant.floats import F32_TYPE
 from kernels.quant.quads import ROWS
@@ -59,10 +60,9 @@ class _Piece:
     columns: int
 
 
-def compile_loading(kind: WeightType, activations: str) -> None:
-    """Compile (or take from the cache on disk) what loading a matrix of this type needs."""
-    row_dequantizer(kind)
-    packer(_stored(kind, activations))
+def loading_kernels(kind: WeightType, activations: str) -> tuple[Kernel, Kernel]:
+    """The kernels that loading a matrix of this type needs."""
+    return row_dequantizer(kind), packer(_stored(kind, activations))
 
 
 def _stored(kind: WeightType, activations: str) -> WeightType:
@@ -124,7 +124,8 @@ class WeightLoader:
         """Give out the memory of a matrix, and have the threads fill it."""
         stored = _stored(kind, self._activations)
         self._check_columns(name, stored, columns)
-        compile_loading(kind, self._activations)
+        for kernel in loading_kernels(kind, self._activations):
+            _ = kernel.address  # compiled now if need be, and not by each thread
         packed = self._arena.zeroed((-(-outputs // ROWS), blocks_of(stored, columns), stored.packed_bytes))
         file_row_bytes = self._file.tensors[name].nbytes // outputs
         row_bytes = max(file_row_bytes, columns * 4 if stored is not kind else 0)
@@ -172,7 +173,7 @@ class WeightLoader:
         """
         kind = self._kind(self._checked(name, (rows, columns)))
         self._check_columns(name, kind, columns)
-        row_dequantizer(kind)
+        _ = row_dequantizer(kind).address  # compiled now if need be, and not in a user's request
         file, raw = self._file, self._file.raw(name)
 
         def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -20,8 +20,6 @@ The sums are whole numbers below 2**31, so they are exact on every path: sub-sca
 from dataclasses import dataclass
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
 
 from kernels.quant.blocks import (
     PREFETCH_BYTES,
@@ -33,6 +31,7 @@ from kernels.quant.blocks import (
 )
 from kernels.quant.quads import QUADS, ROWS, UNIT, emit_quads, pack_units, unit_bytes
 from kernels.simd import I8, I64, constant, fused_multiply_add, load, prefetch
+from kernels.toolchain import cgutils, ir
 
 VALUES = 256
 # Rows of the activations' side data, 4 bytes a lane each: the scales of the two planes, the kind, then for each plane

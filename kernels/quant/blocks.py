@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from kernels.dot import DOTS_BY_TIER
 from kernels.quant.quads import ROWS
 from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I32, I64, call, constant, load, splat, stack_array
+from kernels.toolchain import cgutils, ir, types
 
 LOW_PLANE_FACTOR = 1 / 128
 # Bytes of weights that are asked for ahead of their use: the processor looks ahead too little by itself, since every

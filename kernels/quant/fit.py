@@ -6,24 +6,37 @@ minimum) for those numbers follows by least squares, and the grid of least error
 
 import numpy as np
 
-from kernels.jit import njit_inline, njit_kernel
+from kernels.jit import c_function, njit_inline
+from kernels.memory import address_of
+from kernels.program import array_at
 
 GRIDS = 16  # tried a sub-block
 SPREAD = np.float32(0.1)  # between one grid and the next, in numbers at the far end
 ZERO = np.float32(0)
 
 
-@njit_kernel
-def fit_affine(sub_blocks, top, scales, minimums):
+def fit_affine(sub_blocks: np.ndarray, top: int, scales: np.ndarray, minimums: np.ndarray) -> None:
     """float32 [sub-blocks, values] -> the scale and minimum >= 0 of each: x is near scale * q - minimum, q <= top."""
-    for index in range(len(sub_blocks)):
+    _fit_affine.call(address_of(sub_blocks), *sub_blocks.shape, top, address_of(scales), address_of(minimums))
+
+
+@c_function("void(uintp, int64, int64, int64, uintp, uintp)")
+def _fit_affine(source, count, values, top, scales_at, minimums_at):
+    sub_blocks = array_at(source, (count, values), np.float32)
+    scales, minimums = array_at(scales_at, count, np.float32), array_at(minimums_at, count, np.float32)
+    for index in range(count):
         scales[index], minimums[index] = _affine(sub_blocks[index], np.float32(top))
 
 
-@njit_kernel
-def fit_symmetric(sub_blocks, bottom, scales):
+def fit_symmetric(sub_blocks: np.ndarray, bottom: int, scales: np.ndarray) -> None:
     """float32 [sub-blocks, values] -> the scale of each: x is near scale * q, -bottom <= q < bottom."""
-    for index in range(len(sub_blocks)):
+    _fit_symmetric.call(address_of(sub_blocks), *sub_blocks.shape, bottom, address_of(scales))
+
+
+@c_function("void(uintp, int64, int64, int64, uintp)")
+def _fit_symmetric(source, count, values, bottom, scales_at):
+    sub_blocks, scales = array_at(source, (count, values), np.float32), array_at(scales_at, count, np.float32)
+    for index in range(count):
         scales[index] = _symmetric(sub_blocks[index], np.float32(bottom))
 
 

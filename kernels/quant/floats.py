@@ -7,14 +7,11 @@ BF16 is the upper half of a float32 (its bits shifted left by 16).
 from dataclasses import dataclass
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
 
 from kernels.dot import DOTS_BY_TIER
 from kernels.quant.quads import ROWS
 from kernels.simd import F16, F32, I16, I32, I64, constant, fused_multiply_add, load, splat
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,6 @@ block is unpacked once for all its tiles of activations, to signed bytes in the 
 Whole-number sums of the planes join exactly: 128 * sum(h * x) + sum(l * x).
 """
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic
-
 from kernels.amx import (
     A32,
     A64,
@@ -36,6 +31,7 @@ from kernels.quant.block256 import SCALE as SCALE256
 from kernels.quant.blocks import LOW_PLANE_FACTOR, Lanes, load_f16
 from kernels.quant.quads import QUADS, ROWS, UNIT, unit_bytes
 from kernels.simd import F32, I8, I16, I32, I64, constant, fused_multiply_add, load, store
+from kernels.toolchain import cgutils, intrinsic, ir, types
 
 PLANE_BYTES = ROWS * VALUES
 # Scratch of a thread: two unpacked planes and two tiles of sums.

@@ -19,9 +19,9 @@ So of 5 and 6 bits most k-quads need a mask and nothing else.
 from dataclasses import dataclass
 
 import numpy as np
-from llvmlite import ir
 
 from kernels.simd import I8, I16, I64, constant, load
+from kernels.toolchain import ir
 
 ROWS = 16
 UNIT = 32  # values of a row

@@ -5,23 +5,23 @@ apart into a scratch buffer, a byte a value, and the 16 rows of it are interleav
 """
 
 import functools
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.extending import intrinsic
 
-from kernels.jit import kernel
+from kernels.jit import Kernel, kernel
+from kernels.program import array_at
+from kernels.quant.block256 import VALUES
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FloatType
 from kernels.quant.quads import PIECES_BY_BITS, QUADS, ROWS, UNIT, unit_bytes
 from kernels.quant.weight_types import WeightType
 from kernels.simd import I16, I32, I64, constant, load, store
+from kernels.toolchain import intrinsic, ir, types
 
-# (source, bytes of a row, rows, blocks of a row, packed): addresses and counts.
-PACK_SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64, types.int64)
+# (source, bytes of a row, rows, blocks of a row, packed, scratch): addresses and counts.
+PACK_SIGNATURE = "void(int64, int64, int64, int64, int64, int64)"
+_SCRATCH_BYTES = ROWS * VALUES  # one block of 16 rows, a byte a value
 
 
 def pack_into(kind: WeightType, raw: np.ndarray, packed: np.ndarray) -> None:
@@ -29,28 +29,27 @@ def pack_into(kind: WeightType, raw: np.ndarray, packed: np.ndarray) -> None:
 
     Only the last group may lack rows. Other threads run meanwhile.
     """
-    packer(kind).ctypes(raw.ctypes.data, raw.shape[1], len(raw), packed.shape[1], packed.ctypes.data)
+    scratch = np.zeros(_SCRATCH_BYTES, np.uint8)
+    packer(kind).call(raw.ctypes.data, raw.shape[1], len(raw), packed.shape[1], packed.ctypes.data, scratch.ctypes.data)
 
 
 @functools.cache
-def packer(kind: WeightType) -> Any:
+def packer(kind: WeightType) -> Kernel:
     """Return the compiled function of PACK_SIGNATURE for one weight type."""
     if isinstance(kind, FloatType):
         return _value_packer(kind.file_bytes)
     return _block_packer(kind.number, kind.file_bytes, kind.values, kind.packed_bytes, kind.values_at, kind.bits)
 
 
-@functools.cache
+@kernel(PACK_SIGNATURE)
 def _block_packer(number, file_bytes, values, packed_bytes, values_at, bits):
     rows_of_group, values_of_unit, bytes_of_unit = ROWS, UNIT, unit_bytes(bits)
 
-    def pack_blocks(source, row_bytes, rows, blocks, packed):
-        buffer = np.zeros(rows_of_group * values, np.uint8)
-        scratch = np.int64(buffer.ctypes.data)
+    def pack_blocks(source, row_bytes, rows, blocks, packed, scratch):
         for first in range(0, rows, rows_of_group):
             present = min(rows_of_group, rows - first)
             if present < rows_of_group:
-                buffer[:] = 0
+                array_at(np.uintp(scratch), rows_of_group * values, np.uint8)[:] = 0
             for block in range(blocks):
                 for row in range(present):
                     here = source + (first + row) * row_bytes + block * file_bytes
@@ -61,14 +60,14 @@ def _block_packer(number, file_bytes, values, packed_bytes, values_at, bits):
                     _interleave_unit(scratch + unit * values_of_unit, to, values, bits)
                 packed += packed_bytes
 
-    return kernel(pack_blocks, PACK_SIGNATURE)
+    return pack_blocks
 
 
-@functools.cache
+@kernel(PACK_SIGNATURE)
 def _value_packer(value_bytes):
     rows_of_group = ROWS
 
-    def pack_values(source, row_bytes, rows, columns, packed):
+    def pack_values(source, row_bytes, rows, columns, packed, scratch):
         for first in range(0, rows, rows_of_group):
             # A few neighbouring columns of each row: rows are often a power of two apart, and share few cache lines.
             for column in range(0, columns, rows_of_group):
@@ -77,7 +76,7 @@ def _value_packer(value_bytes):
                     _scatter(here, packed + row * value_bytes, value_bytes)
                 packed += rows_of_group * rows_of_group * value_bytes
 
-    return kernel(pack_values, PACK_SIGNATURE)
+    return pack_values
 
 
 @intrinsic(prefer_literal=True)

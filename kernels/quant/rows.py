@@ -4,36 +4,33 @@ The bits are those of `weight_types.dequantize`, the NumPy twin: (d * scale) * (
 """
 
 import functools
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.extending import intrinsic
 
 from kernels.dot import GenericDot
-from kernels.jit import kernel
+from kernels.jit import Kernel, kernel
 from kernels.quant.blocks import load_e8m0, load_f16
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FLOATS_BY_NUMBER, FloatType
 from kernels.quant.weight_types import WeightType
 from kernels.simd import F32, I32, I64, constant, load_i64, splat, store
+from kernels.toolchain import intrinsic, ir, types
 
 # (source, bytes of a row, blocks of a row, numbers of the rows: int64, how many, output: float32 [rows][columns]).
-DEQUANTIZE_SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
+DEQUANTIZE_SIGNATURE = "void(int64, int64, int64, int64, int64, int64)"
 
 
 def dequantize_rows(kind: WeightType, raw: np.ndarray, numbers: np.ndarray, output: np.ndarray) -> None:
     """Write rows `numbers` (int64) of uint8 [rows, row_bytes] to `output`, float32 [numbers, columns]."""
     blocks = output.shape[1] // (CHUNK if isinstance(kind, FloatType) else kind.values)
-    row_dequantizer(kind).ctypes(
+    row_dequantizer(kind).call(
         raw.ctypes.data, raw.shape[1], blocks, numbers.ctypes.data, len(numbers), output.ctypes.data
     )
 
 
 @functools.cache
-def row_dequantizer(kind: WeightType) -> Any:
+def row_dequantizer(kind: WeightType) -> Kernel:
     """Return the compiled function of DEQUANTIZE_SIGNATURE for one weight type.
 
     A "block" of F32, F16 or BF16 is 16 values.
@@ -43,7 +40,7 @@ def row_dequantizer(kind: WeightType) -> Any:
     return _row_dequantizer(kind.number, kind.file_bytes, kind.values)
 
 
-@functools.cache
+@kernel(DEQUANTIZE_SIGNATURE)
 def _row_dequantizer(number, file_bytes, values):
     def dequantize(source, row_bytes, blocks, rows, count, output):
         for index in range(count):
@@ -53,7 +50,7 @@ def _row_dequantizer(number, file_bytes, values):
                 here += file_bytes
                 output += 4 * values
 
-    return kernel(dequantize, DEQUANTIZE_SIGNATURE)
+    return dequantize
 
 
 @intrinsic(prefer_literal=True)

@@ -1,20 +1,24 @@
-"""Compiling at start: once for all processes, and in two of them where nothing is compiled yet."""
+"""Compiling at start: once for all servers, in processes of their own, and never again."""
 
 import fcntl
-import functools
+import json
 import os
-import pickle
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
-from engine.families.compile import _groups, _start_helper
-from engine.families.delta_layer import delta_tasks
-from engine.families.mixture_emitter import mixture_tasks
+from engine.families.compile import kernel_groups
+from engine.families.delta_layer import delta_kernels
+from engine.families.loaded import RunnerOptions, load_runner
+from engine.families.mixture_emitter import mixture_kernels
+from engine.runner_protocol import SequenceRows
+from engine.weights.gguf import GgufFile
+from kernels import code_store, mask
+from kernels.compile_processes import _queue, _start
+from kernels.jit import find
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.recurrent import DeltaShape
 from tests.tiny_models import write_tiny_llama
@@ -22,61 +26,112 @@ from tests.tiny_models import write_tiny_llama
 ROOT = Path(__file__).parents[2]
 LOAD = """
     import sys
-    from engine.families import compile
     from engine.families.loaded import RunnerOptions, load_runner
     from engine.runner_protocol import SequenceRows
     from engine.weights.gguf import GgufFile
-    from kernels.jit import nothing_is_compiled
+    from kernels import compile_processes
     from pathlib import Path
 
-    children = []
-    start = compile._start_helper
-    compile._start_helper = lambda *arguments: children.append(start(*arguments)) or children[-1]
-    compile.usable_cores = lambda: 2
-    print("cold" if nothing_is_compiled() else "warm")
+    workers = []
+    start = compile_processes._start
+    compile_processes._start = lambda *arguments: workers.append(start(*arguments)) or workers[-1]
+    compile_processes.usable_cores = lambda: 2
     runner = load_runner(GgufFile.open(Path(sys.argv[1])), RunnerOptions(), lambda stage, share: None).runner
-    print([child.returncode for child in children])
+    print([worker.returncode for worker in workers])
     print(runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex())
+    print(sorted({"numba", "llvmlite"} & sys.modules.keys()))
     runner.close()
 """
 
 
-def load(model: Path, cache: Path) -> "subprocess.Popen[str]":
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf", seed=3, types="F32")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that the tests fill one after the other."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def bits(model: Path) -> str:
+    """The logits where kernels are compiled in the process that runs them."""
+    runner = load_runner(GgufFile.open(model), RunnerOptions(), lambda stage, share: None).runner
+    try:
+        return runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex()
+    finally:
+        runner.close()
+
+
+def start(program: str, cache: Path, *arguments: str) -> "subprocess.Popen[str]":
     environment = {"OCTAVO_CACHE": str(cache), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    arguments = [sys.executable, "-c", textwrap.dedent(LOAD), str(model)]
-    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_cold_start_compiles_in_two_processes_and_servers_that_start_at_once_take_turns(tmp_path: Path) -> None:
-    model = write_tiny_llama(tmp_path / "tiny.gguf", seed=3, types="F32")
-    starts = [load(model, tmp_path / "cache") for _ in range(2)]
-    said = [start.communicate(timeout=300)[0].splitlines() for start in starts]
-    assert [start.returncode for start in starts] == [0, 0]
-    assert sorted(children for _, children, _ in said) == ["[0]", "[]"], "one of them compiles, with a child"
-    third = load(model, tmp_path / "cache").communicate(timeout=300)[0].splitlines()
-    assert third[:2] == ["warm", "[]"]
-    assert len({logits for *_, logits in [*said, third]}) == 1
+def ended(process: "subprocess.Popen[str]") -> list[str]:
+    said, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return said.splitlines()
 
 
-def test_a_process_that_helps_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
+def test_servers_that_start_at_once_compile_once_in_two_processes(model: Path, cache: Path, bits: str) -> None:
+    starts = [start(LOAD, cache, str(model)) for _ in range(2)]
+    said = [ended(process) for process in starts]
+    assert sorted(workers for workers, *_ in said) == ["[0, 0]", "[]"]
+    assert [rest for _, *rest in said] == [[bits, "[]"]] * 2, "no server has a compiler in it"
+
+
+def test_a_second_start_compiles_nothing_and_gives_the_same_bits(model: Path, cache: Path, bits: str) -> None:
+    assert ended(start(LOAD, cache, str(model))) == ["[]", bits, "[]"]
+
+
+def test_code_that_is_damaged_or_gone_is_compiled_again(model: Path, cache: Path, bits: str) -> None:
+    (damaged,) = cache.rglob("kernels.norm.pack_kernel.code")
+    (gone,) = cache.rglob("kernels.mask._ban_unset.code")
+    before = damaged.read_bytes()
+    damaged.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    gone.unlink()
+    workers, *rest = ended(start(LOAD, cache, str(model)))
+    assert workers == "[0, 0]" and rest == [bits, "[]"]
+    assert gone.exists() and len(damaged.read_bytes()) == len(before)
+    assert ended(start(LOAD, cache, str(model))) == ["[]", bits, "[]"]
+
+
+def test_a_kernel_that_cannot_be_compiled_says_why(cache: Path) -> None:
+    program = """
+        from kernels.compile_processes import CompileError
+        from kernels.jit import Kernel
+        try:
+            Kernel("kernels.norm", "no_such", None, lambda: None, "void()").address
+        except CompileError as error:
+            print(error)
+    """
+    (told,) = ended(start(program, cache))
+    assert told.startswith("The kernel kernels.norm.no_such could not be compiled (AttributeError:")
+
+
+def test_a_process_that_compiles_holds_the_lock_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its server may have been killed meanwhile, and the next one must not compile beside it."""
-    queue, numbers = os.pipe()
-    os.write(numbers, bytes([0]))
-    os.close(numbers)
+    monkeypatch.setattr(code_store, "_chosen", [tmp_path])
+    queue = _queue(1)
     with (tmp_path / "lock").open("w") as lock, (tmp_path / "lock").open("w") as other:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        helper = _start_helper(queue, lock.fileno(), [[functools.partial(time.sleep, 1)]])
+        worker = _start([mask.KERNELS], queue, [lock.fileno()], subprocess.DEVNULL)
         os.close(queue)
         lock.close()
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert helper.wait(60) == 0
+        assert worker.wait(60) == 0
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert all(kernel.is_compiled for kernel in mask.KERNELS)
 
 
-def test_every_familys_tasks_reach_the_processes_that_help() -> None:
+def test_other_processes_find_every_familys_kernels() -> None:
     shape = DeltaShape(key_heads=2, value_heads=4, key_dim=32, value_dim=32)
-    own = [*delta_tasks(shape, 0), *mixture_tasks(None, "int8", 0)]
-    groups = _groups(sorted(WEIGHT_TYPES), own, "int8", 1, 0, 1000)
-    sent = pickle.loads(pickle.dumps(groups))
-    assert [len(group) for group in sent] == [len(group) for group in groups]
+    own = [*delta_kernels(shape, 0), *mixture_kernels(None, "int8", 0)]
+    kernels = [kernel for group in kernel_groups(sorted(WEIGHT_TYPES), own, "int8", 1, 0) for kernel in group]
+    assert all(find(*json.loads(json.dumps(kernel.origin))) is kernel for kernel in kernels)
+    assert len({kernel.name for kernel in kernels}) == len(set(kernels))

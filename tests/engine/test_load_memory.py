@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.weights import load
-from engine.weights.load import WeightLoader, compile_loading
+from engine.weights.load import WeightLoader, loading_kernels
 from engine.weights.open_weights import open_weights
 from engine.weights.quantize.quantized_file import quantized
 from kernels.quant.weight_types import WEIGHT_TYPES
@@ -60,7 +60,8 @@ def test_a_matrix_passes_through_memory_in_pieces(
     path: Path, monkeypatch: pytest.MonkeyPatch, activations: str, type_name: str | None
 ) -> None:
     monkeypatch.setattr(load, "usable_cores", lambda: THREADS)
-    compile_loading(WEIGHT_TYPES[type_name.upper() if type_name else "F16"], activations)
+    for kernel in loading_kernels(WEIGHT_TYPES[type_name.upper() if type_name else "F16"], activations):
+        assert kernel.address
     pages: list[int] = []
     with quantized(open_weights(path), type_name) as file:
         weights = WeightLoader(file, activations=activations, progress=lambda _: pages.append(resident_pages(path)))

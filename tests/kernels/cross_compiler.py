@@ -38,15 +38,21 @@ def compile_into(folder: Path, tier: str, tiles: Sequence[str]) -> None:
 
 
 def main(tier: str, folder: Path, tiles: Sequence[str]) -> None:
+    import numba  # noqa: F401, before kernels/: that makes them compile here
+
+    from kernels.compiler import compile_library
     from kernels.cpu import TIER_NUMBERS
     from kernels.gemv import compile_tile
+    from kernels.object_file import link
     from kernels.quant.weight_types import WEIGHT_TYPES
 
     for name in tiles:
         weight_type, _, lanes = name.rpartition("-")
         tile = compile_tile(WEIGHT_TYPES[weight_type], int(lanes), TIER_NUMBERS[tier])
-        (folder / f"{name}.ll").write_text(tile.inspect_llvm())
-        (folder / f"{name}.s").write_text(tile._library.get_asm_str())
+        library, entry = compile_library(tile._build(), tile._signature)
+        assert link(library._get_compiled_object(), entry).image  # code for any tier can be kept
+        (folder / f"{name}.ll").write_text(library.get_llvm_str())
+        (folder / f"{name}.s").write_text(library.get_asm_str())
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ import pytest
 
 from kernels import reference
 from kernels.activation import GELU, SILU, activate
-from kernels.jit import njit_kernel
+from kernels.jit import njit_inline
 from tests.kernels.ops import Float32
 
 TWINS = {SILU: reference.silu_times_up, GELU: reference.gelu_times_up}
 ACTIVATIONS = pytest.mark.parametrize("activation", TWINS)
 
 
-@njit_kernel
+@njit_inline
 def _activate(activation: Any, gate: Any, up: Any, columns: Any) -> None:
     activate(activation, np.uintp(gate), np.uintp(up), columns)
 

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 
 from kernels import reference
 from kernels.exp import exp_f32, exp_f32x16
-from kernels.jit import njit_kernel
+from kernels.jit import njit_inline
 from kernels.simd import load_f32x16, store_vector
 
 Float32 = NDArray[np.float32]
 LOWEST = np.float32(-87.3)
 
 
-@njit_kernel
+@njit_inline
 def _vectors(source: Any, target: Any, count: Any) -> None:
     for chunk in range(count // 16):
         offset = np.uintp(chunk * 64)
         store_vector(exp_f32x16(load_f32x16(np.uintp(source) + offset)), np.uintp(target) + offset)
 
 
-@njit_kernel
+@njit_inline
 def _scalars(source: Any, target: Any) -> None:
     for i in range(source.size):
         target[i] = exp_f32(source[i])

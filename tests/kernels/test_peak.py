@@ -8,7 +8,7 @@ import pytest
 from kernels import peak
 from kernels.clock import monotonic_ns
 from kernels.cpu import TIER_NUMBERS
-from kernels.jit import njit_kernel
+from kernels.jit import njit_inline
 from tests.kernels.ops import TIERS, a_team
 
 
@@ -37,7 +37,7 @@ def test_every_product_of_every_step_is_added(tier: str, floats: bool, monkeypat
     assert (sums != 0).sum() * 2 * expected == probe._operations
 
 
-@njit_kernel
+@njit_inline
 def _now():
     return monotonic_ns()
 

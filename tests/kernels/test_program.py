@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels.atomics import atomic_add
-from kernels.jit import address, kernel, njit_kernel
+from kernels.jit import KERNEL_SIGNATURE, address, c_function, njit_inline
 from kernels.program import OP_BYTES, Program, claim_task, first_phase, op_record, record_at, run_ops
 from kernels.simd import load_i64
 from kernels.team import Team, _choose_program
@@ -21,7 +21,8 @@ TASKS = 13
 ADD = op_record(source="u8", target="u8", shift="i8")
 
 
-def _add_op(op: Any, thread: Any, threads: Any) -> None:
+@c_function(KERNEL_SIGNATURE)
+def add_op(op: Any, thread: Any, threads: Any) -> None:
     add = record_at(op, ADD)
     while True:
         task = claim_task(op)
@@ -31,12 +32,9 @@ def _add_op(op: Any, thread: Any, threads: Any) -> None:
         atomic_add(np.uintp(add.target) + np.uintp(task * 8), value)
 
 
-ADD_OP = kernel(_add_op)
-
-
 def adding(source: np.ndarray, target: np.ndarray, program: Program, *, shift: int = 0, barrier: bool = True) -> None:
     program.emit(
-        ADD, address(ADD_OP), barrier=barrier, source=source.ctypes.data, target=target.ctypes.data, shift=shift
+        ADD, address(add_op), barrier=barrier, source=source.ctypes.data, target=target.ctypes.data, shift=shift
     )
 
 
@@ -82,12 +80,12 @@ def test_a_team_runs_different_programs_in_turn() -> None:
     assert set(totals[0]) == {50} and set(totals[1]) == {100}
 
 
-@njit_kernel
+@njit_inline
 def come_late(program: Any, count: Any, phase: Any) -> None:
     run_ops(program, count, phase, np.int64(1), np.int64(2))
 
 
-@njit_kernel
+@njit_inline
 def phase_of(program: Any) -> Any:
     return first_phase(program)
 
@@ -138,7 +136,7 @@ def test_a_program_that_was_just_chosen_is_closed_to_late_workers() -> None:
         program.finish()
     with a_team(1) as team:
         team.run(programs[0])
-        _choose_program(team._address, np.uintp(programs[1].address), np.int64(1))
+        _choose_program.call(team._address, programs[1].address, 1)
         phase = np.int64(team._record["phase"][0])
         come_late(np.uintp(programs[1].address), np.int64(1), phase)
         assert set(totals[1]) == {0}
@@ -288,8 +286,8 @@ def test_a_fault_meanwhile_comes_after_the_end_of_the_step(threads: int) -> None
 def test_ops_have_the_names_that_they_were_given() -> None:
     program, array = Program(), np.zeros(TASKS, np.int64)
     fields = {"source": array.ctypes.data, "target": array.ctypes.data, "shift": 0}
-    program.emit(ADD, address(ADD_OP), "add numbers", **fields)
-    program.emit(ADD, address(ADD_OP), **fields)
+    program.emit(ADD, address(add_op), "add numbers", **fields)
+    program.emit(ADD, address(add_op), **fields)
     assert program.names == ["add numbers", "op"]
 
 
@@ -308,7 +306,7 @@ def test_the_ticket_of_an_op_has_a_cache_line_of_its_own() -> None:
 
 def test_an_op_without_a_field_is_refused() -> None:
     with pytest.raises(AssertionError, match="shift"):
-        Program().emit(ADD, address(ADD_OP), source=0, target=0)
+        Program().emit(ADD, address(add_op), source=0, target=0)
 
 
 def test_a_program_must_end_with_a_barrier() -> None:

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.jit import njit_kernel
+from kernels.jit import njit_inline
 from kernels.simd import load_f32x16, store_vector
 from kernels.softplus import softplus_f32x16
 
 
-@njit_kernel
+@njit_inline
 def _all(source, target, count):
     for i in range(0, count, 16):
         store_vector(softplus_f32x16(load_f32x16(source + np.uintp(i * 4))), target + np.uintp(i * 4))

@@ -25,7 +25,7 @@ def test_help_loads_neither_the_compiler_nor_the_http_stack(arguments: list[str]
 import sys
 from server.cli.main import main
 assert main({arguments!r}) == 0
-heavy = {{"numba", "fastapi", "uvicorn", "tokenizers"}} & set(sys.modules)
+heavy = {{"numba", "llvmlite", "fastapi", "uvicorn", "tokenizers"}} & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
