@@ -1,7 +1,11 @@
 """Facts about the machine: what `octavo doctor` and the start-up banner tell."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.cache_folder import cache_folder
 from kernels.cpu import cpu_name, supported_tiers, usable_cores
@@ -38,14 +42,17 @@ def available_memory() -> int:
     return free if limit is None else min(free, limit)
 
 
-def measure_bandwidth(threads: int, megabytes: int = 256) -> float:
-    """Return the read bandwidth of `threads` threads in bytes a second; takes a few tenths of a second."""
+def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArray[np.uint8]] = ()) -> float:
+    """Return the read bandwidth of `threads` threads in bytes a second; takes a few tenths of a second.
+
+    What is read is the memory that is given, where it is large enough: for that, no further memory is taken.
+    """
     from kernels.bandwidth import read_bandwidth
     from kernels.team import Team
 
     team = Team(threads)
     try:
-        return read_bandwidth(team, megabytes)
+        return read_bandwidth(team, megabytes, memory=memory)
     finally:
         team.stop()
 

@@ -4,10 +4,13 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import DRAFTING, EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
@@ -15,6 +18,7 @@ from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
+from engine.machine import measure_bandwidth
 from engine.pooling import pooling_of
 from engine.sampling_defaults import SamplingDefaults, sampling_defaults
 from engine.service import EngineService
@@ -68,6 +72,7 @@ class ServedModel:
     isa: str
     lanes: int
     weights: WeightBytes
+    weight_memory: Sequence[NDArray[np.uint8]]
     sampling: SamplingDefaults
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -75,6 +80,10 @@ class ServedModel:
     def bytes_per_token(self) -> int:
         """Weights that a decode step of one sequence reads."""
         return round(self.weights.of_step(1))
+
+    def measure_bandwidth(self) -> float:
+        """Bytes a second at which its threads read memory, that of its weights where they are large enough."""
+        return measure_bandwidth(self.threads, memory=self.weight_memory)
 
 
 def load_model(argument: str | None, options: LoadOptions, progress: Progress) -> ServedModel:
@@ -115,6 +124,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         isa=loaded.isa,
         lanes=options.lanes,
         weights=loaded.weights,
+        weight_memory=loaded.weight_memory,
         sampling=sampling_defaults(file),
     )
 

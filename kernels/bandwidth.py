@@ -5,12 +5,13 @@ should be a few times the last-level cache, or the cache is measured.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.jit import KERNEL_SIGNATURE, address, kernel
-from kernels.memory import zeroed
+from kernels.memory import address_of, zeroed
 from kernels.program import Program, claim_task, op_record, record_at
 from kernels.simd import load_f32x16, reduce_add, splat_f32x16, store_f32
 from kernels.team import Team
@@ -46,31 +47,43 @@ def read_kernel() -> Any:
 
 
 class ReadProbe:
-    """A buffer of `megabytes` MiB, and the program by which a team reads it."""
+    """Memory of `megabytes` MiB, and the program by which a team reads it.
 
-    def __init__(self, team: Team, megabytes: int) -> None:
+    It is the beginning of the memory that is given, where that is large enough, and memory of its own otherwise.
+    """
+
+    def __init__(self, team: Team, megabytes: int, memory: Sequence[np.ndarray] = ()) -> None:
         self._team = team
-        self._buffer = zeroed((megabytes * _BLOCK,), np.uint8)
-        self._buffer[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
         self._sums = np.zeros(team.threads * 16, np.float32)
+        if sum(_blocks(buffer) for buffer in memory) < megabytes:
+            own = zeroed((megabytes * _BLOCK,), np.uint8)
+            own[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
+            memory = [own]
+        self._memory = memory  # kept alive
+        self._bytes = megabytes * _BLOCK
         self._program = Program()
-        self._program.emit(
-            READ,
-            address(read_kernel()),
-            buffer=self._buffer.ctypes.data,
-            blocks=megabytes,
-            sums=self._sums.ctypes.data,
-        )
+        for buffer in memory:
+            blocks = min(_blocks(buffer), megabytes)
+            if blocks == 0:
+                continue
+            megabytes -= blocks
+            self._program.emit(
+                READ, address(read_kernel()), buffer=address_of(buffer), blocks=blocks, sums=self._sums.ctypes.data
+            )
         self._program.finish()
 
     def measure(self) -> float:
-        """Read the buffer once; returns bytes a second."""
+        """Read it once; returns bytes a second."""
         begin = time.perf_counter()
         self._team.run(self._program)
-        return self._buffer.nbytes / (time.perf_counter() - begin)
+        return self._bytes / (time.perf_counter() - begin)
 
 
-def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5) -> float:
-    """Return the median read bandwidth of a team in bytes a second over a buffer of `megabytes` MiB."""
-    probe = ReadProbe(team, megabytes)
+def _blocks(buffer: np.ndarray) -> int:
+    return buffer.nbytes // _BLOCK
+
+
+def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5, memory: Sequence[np.ndarray] = ()) -> float:
+    """Return the median read bandwidth of a team in bytes a second over `megabytes` MiB: see ReadProbe."""
+    probe = ReadProbe(team, megabytes, memory)
     return float(np.median([probe.measure() for _ in range(repeats + 1)][1:]))

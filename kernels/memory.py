@@ -37,15 +37,22 @@ class Arena:
     def __init__(self) -> None:
         self._chunk = np.zeros(0, np.uint8)
         self._used = 0
+        self._full: list[np.ndarray] = []  # the used parts of the mappings before
 
     def zeroed(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return zeroed uint8 memory, aligned to a cache line; it lives as long as the array."""
         size = int(np.prod(shape))
         if self._used + size > len(self._chunk):
+            self._full = self.used
             self._chunk, self._used = _map(max(size, _CHUNK), huge_pages=True), 0
         piece = self._chunk[self._used : self._used + size]
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
         return piece.reshape(shape)
+
+    @property
+    def used(self) -> list[np.ndarray]:
+        """All that was handed out, and the gaps between: uint8, one array a mapping."""
+        return [*self._full, self._chunk[: self._used]]
 
 
 def _map(size: int, huge_pages: bool) -> np.ndarray:

@@ -1,9 +1,10 @@
 """A model file turned into a runner: picks the family by architecture, compiles its kernels, repacks its weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.errors import OctavoError, UnsupportedModelError
 from engine.families.compile import compile_kernels
@@ -52,6 +53,7 @@ class LoadedRunner:
     isa: str
     crossover: int | None  # rows from which matmuls take matrix tiles; None: they never do
     weights: WeightBytes  # that a step reads: not a draft's
+    weight_memory: Sequence[NDArray[np.uint8]]  # where matrices lie
 
     @property
     def bytes_per_token(self) -> int:
@@ -106,6 +108,7 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
         isa=isa,
         crossover=None if crossover == NEVER else crossover,
         weights=built.step_bytes or weight_bytes,
+        weight_memory=loading.memory,
     )
 
 

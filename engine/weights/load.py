@@ -146,6 +146,11 @@ class WeightLoader:
         self._progress(1.0)
         return self.bytes
 
+    @property
+    def memory(self) -> list[NDArray[np.uint8]]:
+        """Where the matrices lie."""
+        return self._arena.used
+
     def _fill(self, piece: _Piece) -> None:
         self._file.check_size()
         rows = self._file.rows(piece.name, piece.first_row, piece.rows)

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from typing import NoReturn
 
 from rich.console import Console
@@ -23,11 +22,9 @@ from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
 from server.settings import Settings
 
-Bandwidth = Callable[[int], float]  # threads -> bytes per second
 
-
-def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidth | None = None) -> None:
-    """Serve until a signal; raises OctavoError if the server cannot start. The defaults are the real engine's."""
+def run_server(settings: Settings, load: Load | None = None) -> None:
+    """Serve until a signal; raises OctavoError if the server cannot start. The load is the real engine's by default."""
     configure_logging()
     console = Console(stderr=True)
     options = serving_options(settings)
@@ -37,7 +34,7 @@ def run_server(settings: Settings, load: Load | None = None, bandwidth: Bandwidt
             console.print(warning, style="yellow", highlight=False, soft_wrap=True)
         serving = Serving(shown(load or engine_load(settings), console), options)
         server = HttpServer(create_app(serving), serving)
-        run = Run(settings, server, serving, listener, console, bandwidth or _engine_bandwidth)
+        run = Run(settings, server, serving, listener, console)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             loaded = runner.run(run.until_stopped())
     if not loaded:
@@ -55,14 +52,12 @@ class Run:
         serving: Serving,
         listener: socket.socket,
         console: Console,
-        bandwidth: Bandwidth,
     ) -> None:
         self._settings = settings
         self._server = server
         self._serving = serving
         self._listener = listener
         self._console = console
-        self._bandwidth = bandwidth
 
     async def until_stopped(self) -> bool:
         """Serve; returns whether the model was loaded before the end, raises what ended the load."""
@@ -88,7 +83,7 @@ class Run:
         gc.freeze()
         gc.enable()
         port = self._listener.getsockname()[1]
-        bytes_per_second = await asyncio.to_thread(self._bandwidth, model.threads)
+        bytes_per_second = await asyncio.to_thread(model.measure_bandwidth)
         self._serving.memory_bandwidth = bytes_per_second
         has_keys = bool(self._serving.options.api_keys)
         print_banner(self._console, model, self._settings.host, port, bytes_per_second, has_keys=has_keys)
@@ -175,9 +170,3 @@ def engine_load(settings: Settings) -> Load:
         return load_model(settings.model, options, progress)
 
     return load
-
-
-def _engine_bandwidth(threads: int) -> float:
-    from engine.machine import measure_bandwidth
-
-    return measure_bandwidth(threads)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels.bandwidth import read_bandwidth
+from kernels.bandwidth import ReadProbe, read_bandwidth
 from kernels.memory import zeroed
 from tests.kernels.ops import a_team
 
@@ -12,6 +12,15 @@ from tests.kernels.ops import a_team
 def test_bandwidth_is_a_positive_number(threads: int) -> None:
     with a_team(threads) as team:
         assert 0 < read_bandwidth(team, megabytes=16, repeats=2) < 1e13
+
+
+@pytest.mark.parametrize(("given", "is_own"), [([3, 1], True), ([3, 2], False), ([0.5, 9], False)])
+def test_bandwidth_is_that_of_the_given_memory_where_it_is_large_enough(given: list[float], is_own: bool) -> None:
+    memory = [zeroed((int(mebibytes * 2**20),), np.uint8) for mebibytes in given]
+    with a_team(1) as team:
+        probe = ReadProbe(team, 5, memory)
+        assert 0 < probe.measure() < 1e13
+        assert (probe._memory is not memory) == is_own
 
 
 @pytest.mark.parametrize("shape", [(3,), (5, 7), (2, 3, 4096)])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.memory import zeroed
+from kernels.memory import Arena, zeroed
 
 
 @pytest.mark.parametrize(("huge_pages", "flag"), [(True, "hg"), (False, "nh")])
@@ -15,6 +15,14 @@ def test_an_array_asks_the_system_for_its_pages(huge_pages: bool, flag: str) -> 
     if not Path("/sys/kernel/mm/transparent_hugepage").exists():
         pytest.skip("This system has no huge pages.")
     assert flag in _flags(array.ctypes.data)
+
+
+def test_an_arena_tells_where_all_that_it_gave_lies() -> None:
+    arena = Arena()
+    pieces = [arena.zeroed((1000,)), arena.zeroed((64 << 20,)), arena.zeroed((100,))]
+    for number, piece in enumerate(pieces):
+        piece[:] = number + 1
+    assert [int(used.astype(bool).sum()) for used in arena.used] == [piece.size for piece in pieces]
 
 
 def _flags(address: int) -> list[str]:

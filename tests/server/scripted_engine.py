@@ -364,6 +364,9 @@ class ScriptedModel:
     def bytes_per_token(self) -> int:
         return self.weights.dense
 
+    def measure_bandwidth(self) -> float:
+        return 18e9
+
     @property
     def tokenizer(self) -> ScriptedTokenizer:
         return self.service.tokenizer

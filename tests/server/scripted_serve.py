@@ -9,8 +9,6 @@ from server.serving import Progress
 from server.settings import Settings
 from tests.server.scripted_engine import LoadFailure, ScriptedModel, scripted_model
 
-BANDWIDTH = 18e9  # bytes per second
-
 
 def load(progress: Progress) -> ScriptedModel:
     progress("Loading", 0.5)
@@ -30,9 +28,7 @@ def load(progress: Progress) -> ScriptedModel:
 
 def main() -> int:
     try:
-        run_server(
-            Settings.read({"port": int(sys.argv[1]), "drain_timeout": float(sys.argv[3])}), load, lambda _: BANDWIDTH
-        )
+        run_server(Settings.read({"port": int(sys.argv[1]), "drain_timeout": float(sys.argv[3])}), load)
     except OctavoError as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 1
