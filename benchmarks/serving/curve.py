@@ -2,9 +2,10 @@
 
     python -m benchmarks.serving.curve smollm2-135m --concurrency 1,2,4,8,16
 
-A closed loop of fixed lengths, as clients/load.py plays it, on a server with a lane for each caller; then the server
-stops, and `octavo bench engine` decodes `--batch` sequences and computes a prompt of the same length. For the load with
-as many callers, three shares of the engine's own speed:
+A closed loop of fixed lengths, as clients/load.py plays it, on a server with a lane for each caller. Then, in turns, as
+many callers as `--batch` play it again, and `octavo bench engine` decodes so many sequences, and computes a prompt of
+the same length, while the server has nothing to do: the machine's speed may move from minute to minute. Each turn has
+three shares of the engine's own speed, and their medians count:
 
     decoding    tokens a second while all of them decoded, over the engine's
     with        all output over all time, over what the engine would give with the prompts' time counted
@@ -16,8 +17,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import uvloop
@@ -30,10 +32,12 @@ from clients.load_plan import Plan
 from clients.load_report import Report, curve, report
 from clients.load_run import run_load
 
+Shares = Mapping[str, float | None]
+
 _WARM_UP = 2  # requests a caller, that are not counted
 
 
-def shares(result: Report, plan: Plan, decode: float, prefill: float) -> dict[str, float | None]:
+def shares(result: Report, plan: Plan, decode: float, prefill: float) -> Shares:
     """A load's speed over the engine's own: `decode` tokens a second in a batch as large, `prefill` of a prompt."""
     seconds = plan.prompt_tokens / prefill + (plan.output_tokens - 1) / decode  # of a request's share of the engine
     return {
@@ -43,33 +47,47 @@ def shares(result: Report, plan: Plan, decode: float, prefill: float) -> dict[st
     }
 
 
-def _plans(server: ServerProcess, arguments: argparse.Namespace) -> list[Plan]:
-    return [
-        Plan(
-            model=server.model,
-            requests=arguments.rounds * concurrency,
-            concurrency=concurrency,
-            prompt_tokens=arguments.prompt_tokens,
-            output_tokens=arguments.output_tokens,
-            vocabulary=server.vocabulary,
-            seed=index,
-            seconds=arguments.seconds,
-        )
-        for index, concurrency in enumerate(arguments.concurrency)
-    ]
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A load, and what the engine alone did right after it: tokens a second of decoding, and of a prompt."""
+
+    load: Report
+    decode: float
+    prefill: float
+
+
+def _plan(server: ServerProcess, arguments: argparse.Namespace, concurrency: int, seed: int) -> Plan:
+    return Plan(
+        model=server.model,
+        requests=arguments.rounds * concurrency,
+        concurrency=concurrency,
+        prompt_tokens=arguments.prompt_tokens,
+        output_tokens=arguments.output_tokens,
+        vocabulary=server.vocabulary,
+        seed=seed,
+        seconds=arguments.seconds,
+    )
+
+
+async def _load(server: ServerProcess, plan: Plan, log: Path | None) -> Report:
+    run = await run_load(server.url, plan)
+    if log is not None:
+        with open(log, "a") as lines:
+            write_log(run, lines)
+    return report(run)
 
 
 async def _sweep(server: ServerProcess, arguments: argparse.Namespace) -> list[Report]:
     warm_up = Plan(model=server.model, requests=_WARM_UP, concurrency=_WARM_UP, vocabulary=server.vocabulary, seed=-1)
     await run_load(server.url, warm_up)
-    results = []
-    for plan in _plans(server, arguments):
-        run = await run_load(server.url, plan)
-        results.append(report(run))
-        if arguments.log:
-            with open(arguments.log, "a") as log:
-                write_log(run, log)
-    return results
+    plans = (_plan(server, arguments, concurrency, seed) for seed, concurrency in enumerate(arguments.concurrency))
+    return [await _load(server, plan, arguments.log) for plan in plans]
+
+
+def _turn(server: ServerProcess, arguments: argparse.Namespace, seed: int) -> Turn:
+    load = uvloop.run(_load(server, _plan(server, arguments, arguments.batch, seed), arguments.log))
+    speeds = {line["what"]: line["tok_s"] for line in engine_alone(arguments) if "tok_s" in line}
+    return Turn(load, speeds["decode"], speeds["prefill"])
 
 
 def engine_alone(arguments: argparse.Namespace) -> list[Mapping[str, Any]]:
@@ -90,24 +108,16 @@ def engine_alone(arguments: argparse.Namespace) -> list[Mapping[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def _figures(arguments: argparse.Namespace, results: Sequence[Report]) -> Figures:
-    lines = engine_alone(arguments)
-    (decode,) = (line["tok_s"] for line in lines if line["what"] == "decode")
-    (prefill,) = (line["tok_s"] for line in lines if line["what"] == "prefill")
-    found = {"loads": [asdict(result) for result in results], "engine_decode": decode, "engine_prefill": prefill}
-    same = [result for result in results if result.concurrency == arguments.batch]
-    plan = Plan(model="", prompt_tokens=arguments.prompt_tokens, output_tokens=arguments.output_tokens)
-    return {**found, "shares": shares(same[0], plan, decode, prefill) if same else None}
+def medians(each: Sequence[Shares]) -> Shares:
+    """The median of each share over all turns, as far as it is known."""
+    known = {name: [share for one in each if (share := one[name]) is not None] for name in (each[0] if each else ())}
+    return {name: median(given) if given else None for name, given in known.items()}
 
 
-def _table(arguments: argparse.Namespace, found: Figures) -> Table:
-    table = Table("share of the engine's own", title=f"{arguments.batch} callers")
-    table.add_column("", justify="right")
-    given = found["shares"]
-    for name, share in given.items() if isinstance(given, dict) else ():
-        table.add_row(name, shown(share, ".1%"))
-    table.add_row("engine, tokens/s of output", shown(found["engine_decode"]))
-    table.add_row("engine, tokens/s of prompts", shown(found["engine_prefill"]))
+def _table(arguments: argparse.Namespace, each: Sequence[Shares]) -> Table:
+    table = Table("share of the engine's own", "median", "each", title=f"{arguments.batch} callers")
+    for name, share in medians(each).items():
+        table.add_row(name, shown(share, ".1%"), ", ".join(shown(one[name], ".1%") for one in each))
     return table
 
 
@@ -120,17 +130,27 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--output-tokens", type=int, default=128, help="[%(default)s]")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each number of callers [%(default)s]")
     parser.add_argument("--batch", type=int, default=8, help="sequences that the engine alone decodes [%(default)s]")
-    parser.add_argument("--bench-steps", type=int, default=64, help="decode steps of the engine alone [%(default)s]")
+    parser.add_argument("--turns", type=int, default=5, help="of load and engine [%(default)s]")
+    parser.add_argument("--bench-steps", type=int, default=128, help="decode steps of the engine alone [%(default)s]")
     parser.add_argument("--log", type=Path, help="append a JSON line for each request to this file")
     arguments = parser.parse_args(given)
-    arguments.concurrency = [int(number) for number in arguments.concurrency.split(",")]
+    arguments.concurrency = [int(number) for number in arguments.concurrency.split(",") if number]
     warn_if_busy()
-    with serving(arguments.model, [f"--lanes={max(arguments.concurrency)}", *arguments.serve]) as server:
-        results = uvloop.run(_sweep(server, arguments))
-    print(curve(results), file=sys.stderr)
-    found = _figures(arguments, results)
-    tell(arguments, found, _table(arguments, found))
-    return int(any(result.completed < result.requests for result in results))
+    lanes = max(arguments.batch, *arguments.concurrency)
+    with serving(arguments.model, [f"--lanes={lanes}", *arguments.serve]) as server:
+        loads = uvloop.run(_sweep(server, arguments))
+        print(curve(loads), file=sys.stderr)
+        turns = [_turn(server, arguments, len(loads) + number) for number in range(arguments.turns)]
+    plan = Plan(model="", prompt_tokens=arguments.prompt_tokens, output_tokens=arguments.output_tokens)
+    each = [shares(turn.load, plan, turn.decode, turn.prefill) for turn in turns]
+    found: Figures = {
+        "loads": [asdict(load) for load in loads],
+        "turns": [asdict(turn) for turn in turns],
+        "shares_of_turns": each,
+        "shares": medians(each),
+    }
+    tell(arguments, found, _table(arguments, each))
+    return int(any(load.completed < load.requests for load in [*loads, *(turn.load for turn in turns)]))
 
 
 if __name__ == "__main__":

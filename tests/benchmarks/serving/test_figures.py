@@ -86,6 +86,17 @@ def test_the_shares_of_the_engine_count_prompts_or_do_not() -> None:
     assert shares["all"] == pytest.approx(0.55)
 
 
+def test_the_shares_of_turns_give_their_medians() -> None:
+    each: list[curve.Shares] = [
+        {"all": 0.9, "decoding": None},
+        {"all": 0.5, "decoding": None},
+        {"all": 0.8, "decoding": 0.7},
+    ]
+    assert curve.medians(each) == {"all": 0.8, "decoding": 0.7}
+    assert curve.medians(each[:1]) == {"all": 0.9, "decoding": None}
+    assert curve.medians([]) == {}
+
+
 def test_refusals_are_polite_only_with_a_time_to_come_back() -> None:
     outcomes = [overload.Outcome(200, None, 5.0), overload.Outcome(429, "2", 0.2), overload.Outcome(429, None, 0.4)]
     found = overload.figures([*outcomes, overload.Outcome(0, None, 1.0)])
