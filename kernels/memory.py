@@ -52,7 +52,7 @@ class Arena:
     @property
     def used(self) -> list[np.ndarray]:
         """All that was handed out, and the gaps between: uint8, one array a mapping."""
-        return [*self._full, self._chunk[: self._used]]
+        return [part for part in (*self._full, self._chunk[: self._used]) if part.size]
 
 
 def _map(size: int, huge_pages: bool) -> np.ndarray:
