@@ -136,7 +136,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     arguments.concurrency = [int(number) for number in arguments.concurrency.split(",") if number]
     warn_if_busy()
-    lanes = max(arguments.batch, *arguments.concurrency)
+    lanes = max([arguments.batch, *arguments.concurrency])
     with serving(arguments.model, [f"--lanes={lanes}", *arguments.serve]) as server:
         loads = uvloop.run(_sweep(server, arguments))
         print(curve(loads), file=sys.stderr)
