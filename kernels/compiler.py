@@ -5,6 +5,7 @@ one order on every machine (law 3 of docs/determinism.md).
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from llvmlite import ir
@@ -32,7 +33,7 @@ def compile_library(function: Callable[..., Any], signature: str) -> tuple[Any, 
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
     typing, context = target.typing_context, target.target_context
     compiled = compiler.compile_extra(typing, context, function, arguments, result, flags, {})
-    library, description = compiled.library, compiled.fndesc
+    library, description = attrgetter("library", "fndesc")(compiled)
     module = context.create_module("c_function")
     native_type = context.call_conv.get_function_type(result, arguments)
     native = ir.Function(module, native_type, description.llvm_func_name)
