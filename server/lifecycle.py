@@ -87,11 +87,23 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The socket stays open for the drain, so that new requests hear 503 and not a refused connection.
         await self._serving.stop()
+        await self._accept_no_more(sockets or [])
         await super().shutdown(sockets)
         # Who has not read its last bytes in time is cut off.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # in which the transports close their sockets
+
+    async def _accept_no_more(self, listeners: list[socket.socket]) -> None:
+        """Leave new connections to the kernel, and let those just accepted become known.
+
+        asyncio accepts in one turn of the loop and makes the transport in the next; where its server has been closed
+        in between, that fails, and leaves an open socket (`Server._attach` in asyncio/base_events.py).
+        """
+        for listener in listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+        for _ in range(2):  # a turn for the transport, one for its protocol
+            await asyncio.sleep(0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

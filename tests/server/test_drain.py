@@ -1,7 +1,10 @@
 """How a server ends: new requests hear 503, running ones finish, the rest hear why."""
 
 import asyncio
+import gc
+import socket
 import threading
+import warnings
 from typing import Any
 
 import httpx
@@ -98,3 +101,26 @@ def test_who_does_not_read_its_last_bytes_is_cut_off(monkeypatch: pytest.MonkeyP
         server.thread.join(timeout=30)
         assert open_one.transport.is_closing() and not server.http.server_state.connections
         connection.close()
+
+
+def test_who_is_accepted_as_the_server_closes_leaves_no_socket_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transport was made after the close, which failed; the socket stayed open until the collector came."""
+    late: list[socket.socket] = []
+    with live_server(scripted_model("a")) as server, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        stop = server.http._serving.stop
+
+        async def stop_and_let_one_in() -> None:
+            await stop()
+            if late:  # the application's own end stops it again
+                return
+            late.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            for _ in range(2):  # the listener is seen to be readable in the first turn, and accepts in the second
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(server.http._serving, "stop", stop_and_let_one_in)
+        server.stop()
+        gc.collect()
+    with late[0] as connection:
+        assert connection.recv(1) == b""
+    assert not [warning.message for warning in warned if warning.category is ResourceWarning]
