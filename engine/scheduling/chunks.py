@@ -8,12 +8,14 @@ from engine.scheduling.pace import Chunk, Pace
 TILE_ROWS = 16  # of the kernels' matrix tiles: rows beyond whole tiles take longer each
 LEAST_CHUNK = 16  # rows that are granted where the target leaves no room
 FREE_SHARE = 0.1  # of a decode step: what costs no more is as good as free
-# The default target, in decode steps with the fixed cost of prompt rows: four fifths of a step then go to prompts,
+# Planned of the target: a step takes up to a quarter longer than foretold, and now and then a machine stands still.
+PLANNED_SHARE = 0.7
+# The default target, in decode steps with the fixed cost of prompt rows. Of a step as planned four fifths go to prompts,
 # which so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
-STEPS_A_TARGET = 5
+STEPS_A_TARGET = 7
 # Where the fixed cost is so large that this makes a long gap, the answers' pace comes first.
 LONG_GAP_SECONDS = 0.25
-LONGEST_GAP_STEPS = 8  # decode steps
+LONGEST_GAP_STEPS = 11  # decode steps
 
 # Where no answer runs, whoever comes or goes waits for the end of the step.
 LONGEST_STEP_SECONDS = 0.5
@@ -32,7 +34,8 @@ class ChunkBudget:
     one who leaves, is seen soon also where a model is slow.
 
     Prompts always progress: within every `prefill_interval` steps the first of them gets LEAST_CHUNK rows, or all that
-    it needs. Answers always progress: each has its row in every step, and no other chunk takes it beyond the target.
+    it needs. Answers always progress: each has its row in every step, which no other chunk takes beyond PLANNED_SHARE of
+    the target.
     """
 
     def __init__(self, config: EngineConfig, pace: Pace) -> None:
@@ -47,7 +50,10 @@ class ChunkBudget:
         self.last_target: float | None = config.itl_target_seconds  # of the last step in which answers ran
 
     def target(self, single_rows: int) -> float | None:
-        """The seconds that a step of so many single rows is to take at most; None before anything was measured."""
+        """The seconds that a step of so many single rows is to take at most; None before anything was measured.
+
+        No clock foretells a step: what is planned is PLANNED_SHARE of this.
+        """
         if self._config.itl_target_seconds is not None:
             return self._config.itl_target_seconds
         decode = self._pace.decode_seconds(single_rows)
@@ -72,7 +78,7 @@ class ChunkBudget:
         if decode is None or target is None or not self._pace.knows_chunks:
             self._rows = to_knee
             return
-        room = target - decode - self._pace.fixed_seconds
+        room = PLANNED_SHARE * target - decode - self._pace.fixed_seconds
         free = FREE_SHARE * decode - self._pace.fixed_seconds
         if room < free:
             self._rows = min(self._rows, to_knee)

@@ -66,16 +66,23 @@ def test_the_first_chunk_of_all_is_a_small_one() -> None:
     assert taken(a_budget(is_measured=False, prefill_rows=48), 0, 4000) == [48]
 
 
-def test_beside_answers_a_chunk_fills_the_target_in_whole_tiles() -> None:
-    # 100 ms leave 84 rows; 7 + 84 rows are 5 tiles and 11 rows.
-    assert taken(a_budget(itl_target_seconds=0.1), 7, 4000) == [73]
-    assert taken(a_budget(itl_target_seconds=0.1), 7, 30, 4000, 4000) == [30, 43, 0]
+def test_beside_answers_a_chunk_fills_the_planned_share_of_the_target_in_whole_tiles() -> None:
+    # 70 of 100 ms leave 54 rows; 7 + 54 rows are 3 tiles and 13 rows.
+    assert taken(a_budget(itl_target_seconds=0.1), 7, 4000) == [41]
+    assert taken(a_budget(itl_target_seconds=0.1), 7, 30, 4000, 4000) == [30, 11, 0]
 
 
-def test_the_default_target_is_five_decode_steps() -> None:
+def test_the_default_target_is_seven_decode_steps() -> None:
     budget = a_budget()
     assert taken(budget, 7, 4000) == [57]
-    assert budget.last_target == pytest.approx(5 * DECODE, rel=0.01)
+    assert budget.last_target == pytest.approx(7 * DECODE, rel=0.01)
+
+
+def test_a_step_that_takes_a_third_longer_than_foretold_is_still_within_the_target() -> None:
+    for target in (0.05, 0.1, 0.5):
+        budget = a_budget(itl_target_seconds=target)
+        (rows,) = taken(budget, 7, 4000)
+        assert 0.4 * target < DECODE + rows * ROW <= target / (4 / 3)
 
 
 def test_until_rates_are_measured_rows_fill_up_to_the_knee() -> None:
