@@ -21,6 +21,7 @@ class DraftRunner:
     def __init__(self, draft: Draft, team: Team, embed: Embed, vocab_size: int) -> None:
         self._program, self._state = draft
         self._team, self._embed, self._vocab_size = team, embed, vocab_size
+        self._logit_rows = 0  # of the last run
 
     def run(self, batch: Sequence[SequenceRows], states: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run of the draft.
@@ -28,14 +29,18 @@ class DraftRunner:
         states: float32 [rows, width], the final state at each row's position, of the trunk or of the draft itself.
         tokens: of the position after, so that logits are of the position after that.
         """
-        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64)
+        tokens = np.array([token for rows in batch for token in rows.tokens], np.int64)
         assert states.shape == (len(tokens), self._state.hidden.shape[1])
-        tables = fill_step(self._state, batch)
+        self._logit_rows = fill_step(self._state, batch)
         self._state.buffers["token"][: len(tokens)] = self._embed(tokens)
         self._state.buffers["before"][: len(tokens)] = states
         self._team.run(self._program)
-        del tables  # read by address until here
-        return self._state.logits[: self._state.inputs.record["logit_rows"][0], : self._vocab_size]
+        return self._state.logits[: self._logit_rows, : self._vocab_size]
+
+    @property
+    def likeliest(self) -> list[int]:
+        """Of each row of the last run's logits, the lowest id of the largest; -1 if no logit is above -inf."""
+        return list(self._state.likeliest[: self._logit_rows].tolist())
 
     @property
     def final(self) -> NDArray[np.float32]:

@@ -224,11 +224,12 @@ class EngineLoop:
             self._finish(sequence, FinishReason.LENGTH, now)
             return 0
         if not drafts:
-            self._choose(step.logits[-1], sequence, now)
+            self._choose(step.logits[-1], step.likeliest[-1], sequence, now)
             return 0
         sequence.drafted += len(drafts)
-        for row, draft in zip(step.logits[-1 - len(drafts) :], (*drafts, None), strict=True):
-            token = self._choose(row, sequence, now)
+        rows = slice(-1 - len(drafts), None)
+        for row, likeliest, draft in zip(step.logits[rows], step.likeliest[rows], (*drafts, None), strict=True):
+            token = self._choose(row, likeliest, sequence, now)
             if token != draft:
                 break
             accepted += 1
@@ -240,9 +241,9 @@ class EngineLoop:
             self._runner.rewind(sequence.state_slot, 1 + accepted)
         return accepted
 
-    def _choose(self, row: NDArray[np.float32], sequence: Sequence, now: float) -> int:
+    def _choose(self, row: NDArray[np.float32], likeliest: int, sequence: Sequence, now: float) -> int:
         """Draw a token from its logits, and append it."""
-        token, top = self._sampler.choose(row, sequence.chooser), sequence.request.logprobs
+        token, top = self._sampler.choose(row, sequence.chooser, likeliest), sequence.request.logprobs
         self._append(sequence, token, None if top is None else self._sampler.logprob(row, token, top), now)
         return token
 

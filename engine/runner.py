@@ -38,7 +38,7 @@ class Runner:
         self.context_length = capacity.context_length
         self.vocab_size = vocab_size
         self.width = state.final.shape[1]
-        self._tables: list[NDArray[np.int32]] = []  # of the step; the program reads them by address
+        self._logit_rows = 0  # of the last step
         self.draft = DraftRunner(draft, self._team, embed, vocab_size) if draft else None
 
     def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
@@ -64,16 +64,21 @@ class Runner:
         return np.array(streams), self._logits()
 
     def _logits(self) -> NDArray[np.float32]:
-        return self._state.logits[: self._state.inputs.record["logit_rows"][0], : self.vocab_size]
+        return self._state.logits[: self._logit_rows, : self.vocab_size]
 
     def _prepare(self, batch: Sequence[SequenceRows]) -> None:
         """Fill the step's inputs, and the residual stream with embeddings."""
         assert all(rows.position + len(rows.tokens) <= self.context_length for rows in batch)
-        self._tables = fill_step(self._state, batch)
-        tokens = np.fromiter((token for rows in batch for token in rows.tokens), np.int64)
+        self._logit_rows = fill_step(self._state, batch)
+        tokens = np.array([token for rows in batch for token in rows.tokens], np.int64)
         self._state.hidden[: len(tokens)] = self.embed(tokens)
         if self._state.recurrent is not None:
             self._state.recurrent.begin(batch)
+
+    @property
+    def likeliest(self) -> list[int]:
+        """Of each row of the last run's logits, the lowest id of the largest; -1 if no logit is above -inf."""
+        return list(self._state.likeliest[: self._logit_rows].tolist())
 
     @property
     def final(self) -> NDArray[np.float32]:

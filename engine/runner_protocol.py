@@ -38,7 +38,15 @@ class SequenceRows(NamedTuple):
         return len(self.tokens) if self.every_row else int(self.wants_logits)
 
 
-class DraftModel(Protocol):
+class HasLikeliest(Protocol):
+    """What gives logits."""
+
+    @property
+    def likeliest(self) -> list[int]:
+        """Of each row of the last run's logits, the lowest id of the largest; -1 if no logit is above -inf."""
+
+
+class DraftModel(HasLikeliest, Protocol):
     """A model's own draft block; called from the thread of its runner, which does not run meanwhile."""
 
     def run(self, batch: Sequence[SequenceRows], states: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -53,7 +61,7 @@ class DraftModel(Protocol):
         """The last run's final states, as final_rows asked for: float32 [rows, width]."""
 
 
-class ModelRunner(Protocol):
+class ModelRunner(HasLikeliest, Protocol):
     """Turns the rows of a step into logits. Called from one thread only.
 
     A model with recurrent layers keeps a state for each sequence in a slot. Rows that begin at position 0 begin with

@@ -26,11 +26,14 @@ class Sampler:
         self._limited = np.zeros(vocab_size, np.float32)  # a copy of logits that a request's rules may change
         self._warm_up()
 
-    def choose(self, logits: Float32, chooser: TokenChooser) -> int:
+    def choose(self, logits: Float32, chooser: TokenChooser, likeliest: int = -1) -> int:
         """Return the next token from logits, which stay as they are; the chooser has taken it.
 
-        If none can be drawn: EngineFaultError by the model's fault, RequestError by the request's.
+        `likeliest`: what argmax gives for the logits; -1: to be found. If none can be drawn: EngineFaultError by the
+        model's fault, RequestError by the request's.
         """
+        if chooser.is_free and chooser.params.temperature == 0 and likeliest >= 0:
+            return likeliest
         logits = logits[: self._limited.size]
         if chooser.is_free:
             return self._drawn(logits, logits, chooser)
@@ -75,7 +78,7 @@ class Sampler:
     def _draw(self, logits: Float32, chooser: TokenChooser) -> int:
         params = chooser.params
         if params.temperature == 0:
-            return int(argmax(logits, self._scratch))
+            return int(argmax(logits))
         token = draw(
             logits,
             float(params.temperature),  # another type here would compile the kernel again
@@ -88,7 +91,7 @@ class Sampler:
         return int(token)
 
     def _failure(self, logits: Float32) -> OctavoError:
-        is_models_fault = argmax(logits, self._scratch) < 0
+        is_models_fault = argmax(logits) < 0
         return EngineFaultError(_NO_NUMBERS) if is_models_fault else RequestError(_NOTHING_LEFT)
 
     def _warm_up(self) -> None:

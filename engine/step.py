@@ -1,7 +1,6 @@
 """Computes a step's plan: all its rows at once."""
 
 from collections.abc import Callable
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ class Computed(NamedTuple):
     sequence: Sequence
     position: int  # of the first of these rows
     logits: NDArray[np.float32]  # [rows that logits were wanted of, vocabulary]; a view valid until the next run
+    likeliest: list[int]  # token of each of these rows, as ModelRunner has it
     final: NDArray[np.float32]  # [rows that final hidden states were wanted of, width]; likewise
     drafts: tuple[int, ...] = ()  # tokens of the last rows, that were only guessed
 
@@ -29,20 +29,18 @@ def compute(runner: ModelRunner, plan: StepPlan, meanwhile: Callable[[], None]) 
         return []
     batch = [_sequence_rows(rows) for rows in plan.rows]
     logits = runner.run(batch, meanwhile)
-    logits_of = _dealt(logits, [rows.logit_rows for rows in batch])
-    final_of = _dealt(runner.final, [len(rows.final_rows) for rows in batch])
-    return [
-        Computed(rows.sequence, rows.sequence.computed, logits, final, rows.drafts)
-        for rows, logits, final in zip(plan.rows, logits_of, final_of, strict=True)
-    ]
-
-
-def _dealt(results: NDArray[np.float32], counts: list[int]) -> list[NDArray[np.float32]]:
-    """Cut what a run gave into what each sequence's rows asked for."""
-    bounds = list(accumulate(counts, initial=0))
-    if len(results) != bounds[-1]:
+    likeliest, final = runner.likeliest, runner.final
+    computed, row, state = [], 0, 0
+    for planned, rows in zip(plan.rows, batch, strict=True):
+        end, last = row + rows.logit_rows, state + len(rows.final_rows)
+        sequence = planned.sequence
+        computed.append(
+            Computed(sequence, rows.position, logits[row:end], likeliest[row:end], final[state:last], planned.drafts)
+        )
+        row, state = end, last
+    if (len(logits), len(likeliest), len(final)) != (row, row, state):
         raise EngineFaultError("The model gave results for the wrong number of rows; report what the log says.")
-    return [results[start:end] for start, end in pairwise(bounds)]
+    return computed
 
 
 def _sequence_rows(rows: PlannedRows) -> SequenceRows:

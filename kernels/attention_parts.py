@@ -5,13 +5,15 @@ are merged one by one in the same order. It costs memory for the results of each
 find no room there stay whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.attention import rows_per_tile
 from kernels.attention_tile import results_floats
 from kernels.kv_cache import BLOCK_TOKENS
 
+# The first row, how many rows, the first block that they see, the end of these blocks.
+Tile = tuple[int, int, int, int]
 # Values of one record of a part, in the order of its fields.
 Part = tuple[int, int, int, int, int, int, int]
 
@@ -42,9 +44,8 @@ class PartPlan:
     partial_floats: int
     window: int = 0  # positions that a row sees, its own among them; 0: all
 
-    def parts(self, sequences: Sequence[tuple[int, int]]) -> list[Part]:
-        """Cut a step whose rows are those of (first position, number of rows), sequence after sequence."""
-        tiles = list(self._tiles(sequences))
+    def parts(self, tiles: Sequence[Tile]) -> list[Part]:
+        """Cut a step's tiles."""
         parts: list[Part] = []
         work = sum(rows * (end - first) for _, rows, first, end in tiles) * self.kv_heads
         share, split, used = work / (self.threads * _TASKS_PER_THREAD), 0, 0
@@ -60,12 +61,14 @@ class PartPlan:
             split, used = split + 1, used + blocks * block_floats
         return parts
 
-    def _tiles(self, sequences: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (first row, rows, first block that they see, end of these blocks)."""
+    def tiles(self, sequences: Sequence[tuple[int, int]]) -> list[Tile]:
+        """Cut a step whose rows are those of (first position, number of rows), sequence after sequence."""
+        tiles: list[Tile] = []
         row, full = 0, rows_per_tile(self.group)
         for position, count in sequences:
             for start in range(0, count, full):
                 rows, at = min(full, count - start), position + start
                 unseen = max(at + 1 - self.window, 0) if self.window else 0  # positions
-                yield row + start, rows, unseen // BLOCK_TOKENS, (at + rows - 1) // BLOCK_TOKENS + 1
+                tiles.append((row + start, rows, unseen // BLOCK_TOKENS, (at + rows - 1) // BLOCK_TOKENS + 1))
             row += count
+        return tiles

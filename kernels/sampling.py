@@ -150,16 +150,20 @@ def _exp_weight(exponent: Any) -> Any:
 
 
 @njit_inline
+def _largest_key(bits: Any) -> Any:
+    largest = _LOWEST_KEY
+    for i in range(bits.size):
+        key = _key(bits[i])
+        largest = key if key > largest else largest
+    return largest
+
+
+@njit_inline
 def block_keys(logits: Any, block_values: Any) -> Any:
     """Write the largest key of each block; return the lowest id of the largest key of all."""
     bits = logits.view(np.int32)
     for block in range(block_values.size):
-        part = bits[block * BLOCK : (block + 1) * BLOCK]
-        largest = _LOWEST_KEY
-        for i in range(part.size):
-            key = _key(part[i])
-            largest = key if key > largest else largest
-        block_values[block] = largest
+        block_values[block] = _largest_key(bits[block * BLOCK : (block + 1) * BLOCK])
     block = int(np.argmax(block_values))
     token = block * BLOCK
     while _key(bits[token]) != block_values[block]:
@@ -167,16 +171,29 @@ def block_keys(logits: Any, block_values: Any) -> Any:
     return token
 
 
-def argmax(logits: NDArray[np.float32], scratch: SamplingScratch) -> int:
+def argmax(logits: NDArray[np.float32]) -> int:
     """Return the lowest id of the largest logit of float32 [V]; -1 if no logit is above -inf."""
-    return int(_argmax.call(address_of(logits), logits.size, scratch.address))
+    return int(_argmax.call(address_of(logits), logits.size))
 
 
-@c_function("int64(uintp, int64, uintp)")
-def _argmax(logits_at: Any, size: Any, scratch_at: Any) -> Any:
-    logits, scratch = array_at(logits_at, size, np.float32), arrays_of(scratch_at)
-    token = block_keys(logits, scratch.block_values)
-    return token if logits[token] > -np.inf else -1
+@c_function("int64(uintp, int64)")
+def _argmax(logits_at: Any, size: Any) -> Any:
+    return largest_of(logits_at, size)
+
+
+@njit_inline
+def largest_of(logits_at: Any, size: Any) -> Any:
+    """Return what `argmax` does, of float32 [size] at an address."""
+    logits = array_at(logits_at, size, np.float32)
+    bits = logits.view(np.int32)
+    largest, where = _LOWEST_KEY, 0
+    for start in range(0, size, BLOCK):
+        key = _largest_key(bits[start : start + BLOCK])
+        if key > largest:
+            largest, where = key, start
+    while _key(bits[where]) != largest:
+        where += 1
+    return where if logits[where] > -np.inf else -1
 
 
 @njit_inline

@@ -15,6 +15,7 @@ from kernels.gated_matmul import gated_kernel
 from kernels.gemv import compile_tile, matmul_kernel, tile_widths
 from kernels.jit import Kernel
 from kernels.kv_cache import KvType
+from kernels.likeliest import likeliest_kernel
 from kernels.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.rotary import rotary_kernel
@@ -58,6 +59,7 @@ def kernel_groups(
         [gated_kernel()],
         [kernel for kind in kinds for kernel in loading_kernels(kind, activations)],
         [norm_kernel()],
+        [likeliest_kernel()],
         [add_norm_kernel()],
         [pack_kernel()],
         [lane_packer()],

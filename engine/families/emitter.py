@@ -15,6 +15,7 @@ from kernels.activations import Activations, form_of
 from kernels.gated_matmul import GATED, cut_units, gated_kernel, thread_pairs
 from kernels.head_gate import HEAD_GATE, head_gate_kernel, task_columns
 from kernels.jit import address
+from kernels.likeliest import LIKELIEST, likeliest_kernel
 from kernels.norm import ADD_NORM, NORM, PACK, add_norm_kernel, norm_kernel, pack_kernel
 from kernels.program import Program
 from kernels.quant.quads import ROWS
@@ -183,10 +184,20 @@ class Emitter:
             self._emit_matmul(part, name, self._target(output), add=False, barrier=is_last)
 
     def head(self, weight: str, vocabulary: int) -> None:
-        """Multiply the packed rows into logits."""
-        matrix = self._weights.matrix(weight, vocabulary, self._columns)
+        """Multiply the packed rows into logits, and find the likeliest token of each."""
+        matrix, state = self._weights.matrix(weight, vocabulary, self._columns), self._state
         name = f"head {weight} {_shape(vocabulary, matrix)}"
-        self._emit_matmul(matrix, name, self._state.logits, add=False, barrier=True)
+        self._emit_matmul(matrix, name, state.logits, add=False, barrier=True)
+        self.program.emit(
+            LIKELIEST,
+            address(likeliest_kernel()),
+            "likeliest",
+            logits=state.logits.ctypes.data,
+            stride=state.logits.shape[1],
+            vocabulary=vocabulary,
+            rows=self._rows,
+            tokens=state.likeliest.ctypes.data,
+        )
 
     def feed_forward(
         self,

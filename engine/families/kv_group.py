@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.attention import PART
-from kernels.attention_parts import PartPlan, max_parts
-from kernels.kv_cache import GROUP, KvType
+from kernels.attention_parts import PartPlan, Tile, max_parts
+from kernels.kv_cache import BLOCK_TOKENS, GROUP, KvType
 from kernels.memory import zeroed
+
+Filled = tuple[list[int], list[Tile], list[list[int]]]  # rows of each sequence, tiles, block tables
 
 
 class LayerCache(NamedTuple):
@@ -31,6 +33,9 @@ class KvGroupState:
     tables: NDArray[np.uint64]  # [max_rows]
     parts: np.ndarray  # PART
     caches: list[LayerCache] = field(default_factory=list)
+    # Of the last step: what its inputs follow from, and its block tables, one after another, which `tables` points to.
+    _filled: Filled | None = None
+    _blocks: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @classmethod
     def allocate(cls, plan: PartPlan, n_blocks: int, max_rows: int) -> "KvGroupState":
@@ -53,11 +58,30 @@ class KvGroupState:
         self.caches.append(LayerCache(*(zeroed(shape, np.uint8, huge_pages=False) for _ in range(2))))
         return self.caches[-1]
 
-    def cut(self, sequences: Sequence[tuple[int, int]]) -> None:
-        """Cut a step whose rows are those of (first position, number of rows), sequence after sequence."""
-        parts = self.plan.parts(sequences)
+    def fill(self, spans: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]]) -> None:
+        """Fill for a step whose rows are those of (first position, number of rows), sequence after sequence.
+
+        `tables`: the sequences' block tables. Where rows enter no other blocks than those of the step before did, all
+        that is filled is the same, as it is in most steps that decode.
+        """
+        tiles = self.plan.tiles(spans)
+        filled = ([count for _, count in spans], tiles, [*map(list, tables)])
+        if filled == self._filled:
+            return
+        self._filled = filled
+        self._fill_tables(spans, tables)
+        parts = self.plan.parts(tiles)
         self.parts[: len(parts)] = parts
         self.record["parts"] = len(parts)
+
+    def _fill_tables(self, spans: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]]) -> None:
+        self._blocks = np.array([block for table in tables for block in table], np.int32)
+        address, addresses = self._blocks.ctypes.data, list[int]()
+        for (position, count), table in zip(spans, tables, strict=True):
+            assert len(table) * BLOCK_TOKENS >= position + count
+            addresses += [address] * count
+            address += len(table) * self._blocks.itemsize
+        self.tables[: len(addresses)] = addresses
 
     def arrays_of(self, block: int) -> list[NDArray[np.uint8]]:
         """The places of a block: keys and values of each layer."""

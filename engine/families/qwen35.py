@@ -111,6 +111,7 @@ def _build_draft(
         hidden=stream,
         final=np.zeros_like(trunk.final),
         logits=np.zeros_like(trunk.logits),
+        likeliest=np.zeros_like(trunk.likeliest),
         buffers={**trunk.buffers, "stream": stream},
     )
     for buffer, width in (("token", config.hidden), ("before", config.hidden), ("joined", 2 * config.hidden)):

@@ -123,6 +123,7 @@ class RunState:
     hidden: NDArray[np.float32]  # [max_rows, hidden], the residual stream
     final: NDArray[np.float32]  # [max_rows, hidden], normalized; the rows that final_index wants
     logits: NDArray[np.float32]  # [max_logit_rows, vocabulary padded to 16]
+    likeliest: NDArray[np.int64]  # [max_logit_rows], as LIKELIEST has it
     packed: Activations
     inputs: StepInputs
     attention: AttentionState

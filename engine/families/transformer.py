@@ -21,6 +21,7 @@ def allocate_state(
         hidden=np.zeros((rows, config.hidden), np.float32),
         final=np.zeros((rows, config.hidden), np.float32),
         logits=np.zeros((capacity.max_logit_rows, -(-config.vocabulary // 16) * 16), np.float32),
+        likeliest=np.zeros(capacity.max_logit_rows, np.int64),
         packed=Activations.allocate(max(rows, capacity.max_logit_rows), max(config.hidden, query), capacity.crossover),
         inputs=StepInputs.allocate(capacity),
         attention=AttentionState.allocate(capacity, config.heads, config.kv_heads, config.head_dim, windows),

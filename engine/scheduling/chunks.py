@@ -10,7 +10,7 @@ LEAST_CHUNK = 16  # rows that are granted where the target leaves no room
 FREE_SHARE = 0.1  # of a decode step: what costs no more is as good as free
 # Planned of the target: a step takes up to a quarter longer than foretold, and now and then a machine stands still.
 PLANNED_SHARE = 0.7
-# The default target, in decode steps with the fixed cost of prompt rows. Of a step as planned four fifths go to prompts,
+# The default target, in decode steps with the fixed cost of prompt rows. As planned, four fifths of a step go to prompts,
 # which so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
 STEPS_A_TARGET = 7
 # Where the fixed cost is so large that this makes a long gap, the answers' pace comes first.
@@ -34,8 +34,8 @@ class ChunkBudget:
     one who leaves, is seen soon also where a model is slow.
 
     Prompts always progress: within every `prefill_interval` steps the first of them gets LEAST_CHUNK rows, or all that
-    it needs. Answers always progress: each has its row in every step, which no other chunk takes beyond PLANNED_SHARE of
-    the target.
+    it needs. Answers always progress: each has its row in every step, and no other chunk takes it beyond PLANNED_SHARE
+    of the target.
     """
 
     def __init__(self, config: EngineConfig, pace: Pace) -> None:

@@ -27,16 +27,19 @@ class ModelDrafter:
             return {}
         batch = [_rows(step, wanted.get(step.sequence, 0) > 0) for step in alive]
         states = [step.final[: len(rows.tokens)] for step, rows in zip(alive, batch, strict=True)]
-        logits = self._draft.run(batch, np.concatenate(states))
+        self._draft.run(batch, np.concatenate(states))
         asking = [step.sequence for step, rows in zip(alive, batch, strict=True) if rows.wants_logits]
         drafts: dict[Sequence, tuple[int, ...]] = {}
         while asking:
-            for sequence, row in zip(asking, logits, strict=True):
-                drafts[sequence] = (*drafts.get(sequence, ()), int(row.argmax()))
+            for sequence, token in zip(asking, self._draft.likeliest, strict=True):
+                drafts[sequence] = (
+                    *drafts.get(sequence, ()),
+                    max(token, 0),
+                )  # logits that are no numbers draft nothing good
             going = [place for place, sequence in enumerate(asking) if len(drafts[sequence]) < wanted[sequence]]
             asking = [asking[place] for place in going]
             if asking:
-                logits = self._draft.run([_next_row(s, drafts[s]) for s in asking], self._draft.final[going])
+                self._draft.run([_next_row(s, drafts[s]) for s in asking], self._draft.final[going])
         return drafts
 
 

@@ -18,7 +18,7 @@ from kernels.memory import Arena
 from kernels.quant.floats import F32_TYPE
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into, packer
-from kernels.quant.rows import dequantize_rows, row_dequantizer
+from kernels.quant.rows import RowReader, dequantize_rows, row_dequantizer
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
 
 # Bytes of rows that one thread takes at a time: they bound the memory that loading needs beside the weights.
@@ -178,15 +178,14 @@ class WeightLoader:
         """
         kind = self._kind(self._checked(name, (rows, columns)))
         self._check_columns(name, kind, columns)
-        _ = row_dequantizer(kind).address  # compiled now if need be, and not in a user's request
-        file, raw = self._file, self._file.raw(name)
+        file, reader = self._file, RowReader(kind, self._file.raw(name), columns)
 
         def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-            if not 0 <= ids.min() <= ids.max() < rows:  # compiled code would read whatever lies there
+            if ids.view(np.uint64).max() >= rows:  # or negative: compiled code would read whatever lies there
                 raise IndexError(f"a token id is not within 0 to {rows - 1}")
             file.check_size()
             values = np.empty((len(ids), columns), np.float32)
-            dequantize_rows(kind, raw, np.ascontiguousarray(ids, np.int64), values)
+            reader.read(ids, values)
             return values
 
         return look_up

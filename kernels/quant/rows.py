@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.dot import GenericDot
 from kernels.jit import Kernel, kernel
+from kernels.memory import address_of
 from kernels.quant.blocks import load_e8m0, load_f16
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
@@ -23,10 +24,25 @@ DEQUANTIZE_SIGNATURE = "void(int64, int64, int64, int64, int64, int64)"
 
 def dequantize_rows(kind: WeightType, raw: np.ndarray, numbers: np.ndarray, output: np.ndarray) -> None:
     """Write rows `numbers` (int64) of uint8 [rows, row_bytes] to `output`, float32 [numbers, columns]."""
-    blocks = output.shape[1] // (CHUNK if isinstance(kind, FloatType) else kind.values)
-    row_dequantizer(kind).call(
-        raw.ctypes.data, raw.shape[1], blocks, numbers.ctypes.data, len(numbers), output.ctypes.data
-    )
+    RowReader(kind, raw, output.shape[1]).read(numbers, output)
+
+
+class RowReader:
+    """`dequantize_rows` of one matrix, for each step: what can be looked up before is."""
+
+    def __init__(self, kind: WeightType, raw: np.ndarray, columns: int) -> None:
+        self._raw, self._columns = raw, columns
+        self._blocks = columns // (CHUNK if isinstance(kind, FloatType) else kind.values)
+        self._source, self._row_bytes = raw.ctypes.data, raw.shape[1]
+        self._dequantizer = row_dequantizer(kind)
+        _ = self._dequantizer.address  # compiled now if need be, and not in a user's request
+
+    def read(self, numbers: np.ndarray, output: np.ndarray) -> None:
+        """Write rows `numbers` (int64) to `output`, float32 [numbers, columns]."""
+        assert numbers.dtype == np.int64 and output.shape == (len(numbers), self._columns)
+        self._dequantizer.call(
+            self._source, self._row_bytes, self._blocks, address_of(numbers), len(numbers), address_of(output)
+        )
 
 
 @functools.cache

@@ -16,6 +16,6 @@ class LogitKeeper(Sampler):
         self.seen: defaultdict[TokenChooser, list[bytes]] = defaultdict(list)
         super().__init__(vocab_size)
 
-    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser) -> int:
+    def choose(self, logits: NDArray[np.float32], chooser: TokenChooser, likeliest: int = -1) -> int:
         self.seen[chooser].append(logits.tobytes())
-        return super().choose(logits, chooser)
+        return super().choose(logits, chooser, likeliest)

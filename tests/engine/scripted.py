@@ -46,6 +46,7 @@ class ScriptedRunner:
         self.before_run: Callable[[Sequence[SequenceRows]], None] = lambda batch: None
         self.logits_of: Callable[[tuple[int, ...]], NDArray[np.float32]] = hashed_logits
         self.final = np.zeros((0, HIDDEN), np.float32)
+        self.likeliest: list[int] = []
         self.draft: DraftModel | None = None
         self._caches = [np.full((n_blocks, block_tokens), -1) for _ in windows]
         self._states = np.full((state_slots, context_length), -1)
@@ -64,6 +65,7 @@ class ScriptedRunner:
         self.final = np.array(states, np.float32).reshape(len(states), HIDDEN)
         wanted = [self.logits_of(known) for rows in batch for known in self._known(rows)]
         assert len(wanted) <= self.max_logit_rows
+        self.likeliest = [*map(likeliest_of, wanted)]
         return np.array(wanted, np.float32).reshape(len(wanted), VOCAB_SIZE)
 
     def close(self) -> None:
@@ -141,6 +143,12 @@ def hashed_logits(tokens: tuple[int, ...]) -> NDArray[np.float32]:
     logits = rng.normal(0, 2, VOCAB_SIZE).astype(np.float32)
     logits[END_ID] -= 2
     return logits
+
+
+def likeliest_of(logits: NDArray[np.float32]) -> int:
+    """As ModelRunner has it."""
+    numbers = np.where(np.isnan(logits), -np.inf, logits)
+    return int(numbers.argmax()) if numbers.max() > -np.inf else -1
 
 
 def hidden_state(tokens: tuple[int, ...]) -> NDArray[np.float32]:

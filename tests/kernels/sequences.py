@@ -61,7 +61,7 @@ def step_of(sequences: Sequences, plan: PartPlan) -> Step:
     for first, count, table in sequences:
         positions += range(first, first + count)
         tables += [list(table) + [0] * (longest - len(table))] * count
-    parts = plan.parts([(first, count) for first, count, _ in sequences])
+    parts = plan.parts(plan.tiles([(first, count) for first, count, _ in sequences]))
     assert len(parts) <= max_parts(len(positions), plan.threads)
     return Step(np.array(positions), np.array(tables, np.int32), np.array(parts, PART))
 

@@ -16,7 +16,7 @@ Logits = NDArray[np.float32]
 
 
 def argmax_of(logits: Logits) -> int:
-    return int(argmax(logits, sampling_scratch(logits.size)))
+    return int(argmax(logits))
 
 
 def draw_of(

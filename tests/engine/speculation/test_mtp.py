@@ -45,7 +45,7 @@ def advance(runner: Runner, sequence: Sequence, tokens: list[int], rows: int) ->
     logits = runner.run(batch).copy()
     sequence.computed += rows
     sequence.tokens = tokens[: max(sequence.prompt_tokens, sequence.computed + 1)]
-    return Computed(sequence, at, logits, runner.final.copy())
+    return Computed(sequence, at, logits, runner.likeliest, runner.final.copy())
 
 
 @pytest.mark.parametrize("chunks", [(20, 1, 1, 1), (7, 13, 2, 1)])
