@@ -29,10 +29,10 @@ class DraftRunner:
         states: float32 [rows, width], the final state at each row's position, of the trunk or of the draft itself.
         tokens: of the position after, so that logits are of the position after that.
         """
-        tokens = np.array([token for rows in batch for token in rows.tokens], np.int64)
+        tokens = [token for rows in batch for token in rows.tokens]
         assert states.shape == (len(tokens), self._state.hidden.shape[1])
         self._logit_rows = fill_step(self._state, batch)
-        self._state.buffers["token"][: len(tokens)] = self._embed(tokens)
+        self._embed(tokens, self._state.buffers["token"][: len(tokens)])
         self._state.buffers["before"][: len(tokens)] = states
         self._team.run(self._program)
         return self._state.logits[: self._logit_rows, : self._vocab_size]

@@ -129,8 +129,7 @@ class Ledger:
     def _per_step(self, nanoseconds: int) -> float:
         return nanoseconds / 1e6 / self._steps
 
-    def _timed_embed(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _timed_embed(self, tokens: list[int], output: NDArray[np.float32]) -> None:
         begin = time.monotonic_ns()
-        rows = self._embed(tokens)
+        self._embed(tokens, output)
         self._embed_ns += time.monotonic_ns() - begin
-        return rows

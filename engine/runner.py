@@ -70,8 +70,8 @@ class Runner:
         """Fill the step's inputs, and the residual stream with embeddings."""
         assert all(rows.position + len(rows.tokens) <= self.context_length for rows in batch)
         self._logit_rows = fill_step(self._state, batch)
-        tokens = np.array([token for rows in batch for token in rows.tokens], np.int64)
-        self._state.hidden[: len(tokens)] = self.embed(tokens)
+        tokens = [token for rows in batch for token in rows.tokens]
+        self.embed(tokens, self._state.hidden[: len(tokens)])
         if self._state.recurrent is not None:
             self._state.recurrent.begin(batch)
 

@@ -30,12 +30,12 @@ def compute(runner: ModelRunner, plan: StepPlan, meanwhile: Callable[[], None]) 
     batch = [_sequence_rows(rows) for rows in plan.rows]
     logits = runner.run(batch, meanwhile)
     likeliest, final = runner.likeliest, runner.final
-    computed, row, state = [], 0, 0
+    computed, row, state, no_final = [], 0, 0, final[:0]
     for planned, rows in zip(plan.rows, batch, strict=True):
         end, last = row + rows.logit_rows, state + len(rows.final_rows)
-        sequence = planned.sequence
+        own_final = final[state:last] if last > state else no_final
         computed.append(
-            Computed(sequence, rows.position, logits[row:end], likeliest[row:end], final[state:last], planned.drafts)
+            Computed(planned.sequence, rows.position, logits[row:end], likeliest[row:end], own_final, planned.drafts)
         )
         row, state = end, last
     if (len(logits), len(likeliest), len(final)) != (row, row, state):

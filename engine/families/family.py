@@ -15,8 +15,8 @@ from kernels.jit import Kernel
 from kernels.kv_cache import KvType
 from kernels.program import Program
 
-# Embeddings of token ids: float32 [tokens, hidden].
-Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+# Writes the embeddings of token ids to float32 [tokens, hidden].
+Embed = Callable[[list[int], NDArray[np.float32]], None]
 # Compiles one kernel, of which no other task compiles a variant; it is pickled for the processes that help.
 
 

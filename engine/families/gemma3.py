@@ -58,9 +58,8 @@ def _embedding(config: Gemma3Config, weights: WeightLoader) -> Embed:
     look_up = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
     scale = np.sqrt(np.float32(config.hidden))
 
-    def embed(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        rows = look_up(ids)
-        rows *= scale
-        return rows
+    def embed(tokens: list[int], output: NDArray[np.float32]) -> None:
+        look_up(tokens, output)
+        output *= scale
 
     return embed

@@ -10,8 +10,8 @@ LEAST_CHUNK = 16  # rows that are granted where the target leaves no room
 FREE_SHARE = 0.1  # of a decode step: what costs no more is as good as free
 # Planned of the target: a step takes up to a quarter longer than foretold, and now and then a machine stands still.
 PLANNED_SHARE = 0.7
-# The default target, in decode steps with the fixed cost of prompt rows. As planned, four fifths of a step go to prompts,
-# which so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
+# The default target, in decode steps with the fixed cost of prompt rows. As planned, 4/5 of a step go to prompts, which
+# so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
 STEPS_A_TARGET = 7
 # Where the fixed cost is so large that this makes a long gap, the answers' pace comes first.
 LONG_GAP_SECONDS = 0.25

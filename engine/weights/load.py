@@ -171,8 +171,8 @@ class WeightLoader:
         kind = self._kind(self._checked(name, (rows, columns)))
         return dequantize(kind, self._file.raw(name)).reshape(rows, columns).astype(np.float32)
 
-    def embedding(self, name: str, rows: int, columns: int) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
-        """Return the function that looks up rows; they stay in the file until they are used.
+    def embedding(self, name: str, rows: int, columns: int) -> Callable[[list[int], NDArray[np.float32]], None]:
+        """Return the function that writes rows to float32 [ids, columns]; they stay in the file until they are used.
 
         It raises ModelFileError if the file has been cut meanwhile.
         """
@@ -180,13 +180,11 @@ class WeightLoader:
         self._check_columns(name, kind, columns)
         file, reader = self._file, RowReader(kind, self._file.raw(name), columns)
 
-        def look_up(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-            if ids.view(np.uint64).max() >= rows:  # or negative: compiled code would read whatever lies there
+        def look_up(ids: list[int], output: NDArray[np.float32]) -> None:
+            if not 0 <= min(ids) <= max(ids) < rows:  # compiled code would read whatever lies there
                 raise IndexError(f"a token id is not within 0 to {rows - 1}")
             file.check_size()
-            values = np.empty((len(ids), columns), np.float32)
-            reader.read(ids, values)
-            return values
+            reader.read(np.array(ids, np.int64), output)
 
         return look_up
 

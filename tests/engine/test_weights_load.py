@@ -97,16 +97,18 @@ def test_a_vector_is_float32(file: GgufFile, name: str) -> None:
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_embeddings_are_the_rows_asked_for(file: GgufFile, name: str) -> None:
     embed = loader(file).embedding(f"matrix.{name}", 21, COLUMNS)
-    ids = np.array([20, 0, 3, 3])
+    ids = [20, 0, 3, 3]
     expected = gguf.quants.dequantize(file.raw(f"matrix.{name}"), gguf.GGMLQuantizationType[name])[ids]
-    assert np.array_equal(embed(ids), expected)
+    rows = np.zeros((len(ids), COLUMNS), np.float32)
+    embed(ids, rows)
+    assert np.array_equal(rows, expected)
 
 
 @pytest.mark.parametrize("ids", [[21], [-1], [0, 3, 1 << 40]])
 def test_ids_beyond_the_table_are_refused(file: GgufFile, ids: list[int]) -> None:
     embed = loader(file).embedding("matrix.Q4_K", 21, COLUMNS)
     with pytest.raises(IndexError, match="not within 0 to 20"):
-        embed(np.array(ids))
+        embed(ids, np.zeros((len(ids), COLUMNS), np.float32))
 
 
 def test_finishing_counts_the_packed_bytes_and_reports_progress_to_the_end(file: GgufFile) -> None:
