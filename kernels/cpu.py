@@ -64,6 +64,11 @@ def _matrix_tiles_permitted() -> bool:
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
+def has_half_instructions() -> bool:
+    """Return whether the processor converts between float32 and half precision by itself."""
+    return "f16c" in features()
+
+
 def cpu_name() -> str:
     """Return the processor's own name where the system tells it."""
     return _first_processor().get("model name") or platform.processor() or platform.machine()

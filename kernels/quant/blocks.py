@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.cpu import has_half_instructions
 from kernels.dot import DOTS_BY_TIER
+from kernels.halves import half_to_float
 from kernels.quant.quads import ROWS
-from kernels.simd import F16, F32, FLOATS_BY_LANES, I8, I32, I64, call, constant, load, splat, stack_array
+from kernels.simd import F32, FLOATS_BY_LANES, I8, I16, I32, I64, call, constant, load, splat, stack_array
 from kernels.toolchain import cgutils, ir, types
 
 LOW_PLANE_FACTOR = 1 / 128
@@ -96,8 +98,8 @@ def emit_planes(builder, accumulators, quads, fine, side, kind_row, width, add_p
 
 def load_f16(builder, address, part, rows):
     """`rows` of 16 f16 numbers as a float vector."""
-    halves = load(builder, builder.add(address, I64(2 * rows * part)), ir.VectorType(F16, rows))
-    return builder.fpext(halves, ir.VectorType(F32, rows))
+    halves = load(builder, builder.add(address, I64(2 * rows * part)), ir.VectorType(I16, rows))
+    return half_to_float(builder, halves, has_half_instructions())
 
 
 def load_e8m0(builder, address, part, rows):

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.cpu import has_half_instructions
 from kernels.dot import DOTS_BY_TIER
+from kernels.halves import half_to_float
 from kernels.quant.quads import ROWS
-from kernels.simd import F16, F32, I16, I32, I64, constant, fused_multiply_add, load, splat
+from kernels.simd import F32, I16, I32, I64, constant, fused_multiply_add, load, splat
 from kernels.toolchain import cgutils, intrinsic, ir, types
 
 
@@ -46,7 +48,7 @@ class FloatType:
         if self.name == "F32":
             return load(builder, address, floats)
         if self.name == "F16":
-            return builder.fpext(load(builder, address, ir.VectorType(F16, rows)), floats)
+            return half_to_float(builder, load(builder, address, ir.VectorType(I16, rows)), has_half_instructions())
         bits = builder.zext(load(builder, address, ir.VectorType(I16, rows)), ir.VectorType(I32, rows))
         return builder.bitcast(builder.shl(bits, constant(bits.type, 16)), floats)
 
