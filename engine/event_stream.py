@@ -1,4 +1,7 @@
-"""One request's events as an async iterator; what a slow reader has not fetched yet is joined, never dropped."""
+"""One request's events as an async iterator; what a slow reader has not fetched yet is joined, never dropped.
+
+A listener may take texts in the place of a reader who waits, which wakes no task.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -17,19 +20,30 @@ class EventStream:
     def __init__(self, request_abort: Callable[[], None]) -> None:
         self._request_abort = request_abort
         self._texts: list[TextEvent] = []
-        self._end: FinishEvent | OctavoError | None = None
+        self._end: FinishEvent | Exception | None = None
+        self._listener: Callable[[TextEvent], bool] | None = None
         self._closed = False
         self._arrival: asyncio.Future[None] | None = None  # that the reader waits for
 
     def deliver(self, item: Event | OctavoError) -> None:
         """Take the engine's next event, or the error that ends the stream."""
-        if self._closed:
+        if self._closed or self._end is not None:
             return
         if isinstance(item, TextEvent):
+            if self._listener is not None and self._arrival is not None and self._is_heard(item):
+                return
             self._texts.append(item)
         else:
             self._end = item
         self._wake_reader()
+
+    def listen(self, listener: Callable[[TextEvent], bool]) -> None:
+        """While the reader waits, offer each text to `listener` instead; what it refuses, by False, wakes the reader.
+
+        A reader who does not wait is busy with what came before. A listener's fault aborts the request, and is raised
+        to the reader.
+        """
+        self._listener = listener
 
     def abort(self) -> None:
         """End the stream now; the engine frees the request's lane within one step."""
@@ -56,7 +70,7 @@ class EventStream:
         self._close()
         if end is None:
             raise StopAsyncIteration
-        if isinstance(end, OctavoError):
+        if isinstance(end, Exception):
             raise end
         return end
 
@@ -67,6 +81,17 @@ class EventStream:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.abort()
+
+    def _is_heard(self, text: TextEvent) -> bool:
+        """Whether the listener has taken it, or failed with it."""
+        assert self._listener is not None
+        try:
+            return self._listener(text)
+        except Exception as error:  # not for whoever delivers, who has other streams to serve
+            self._request_abort()
+            self._end = error
+            self._wake_reader()
+            return True
 
     def _take_text(self) -> TextEvent:
         texts, self._texts = self._texts, []

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from engine.errors import EngineNotReadyError
 from engine.formats.parts import CallBegin, CallEnd, Content, Part
@@ -41,7 +41,9 @@ class PlainParser:
     reasoning_tokens = 0
 
     def push(self, tokens: Sequence[Token]) -> list[Part]:
-        text = "".join(token.text for token in tokens)
+        text = ""  # of one token nearly always, where a join takes longer
+        for token in tokens:
+            text += token.text
         return [Content(text)] if text else []
 
     def finish(self) -> list[Part]:
@@ -75,13 +77,12 @@ class Finish:
     reasoning_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What is new of one choice. Tokens are all that were generated, in order; their text is in the parts."""
 
     choice: int
-    parts: tuple[Part, ...]
-    tokens: tuple[Token, ...] = ()
+    parts: Sequence[Part]
+    tokens: Sequence[Token] = ()
     finish: Finish | None = None  # on the choice's last update
 
 
@@ -118,6 +119,14 @@ class Exchange:
         for callback in self.on_close:
             callback()
 
+    def listen(self, listener: Callable[[TextEvent], bool]) -> None:
+        """While the reader of `updates` waits, offer texts to `listener` instead; False leaves them to the reader.
+
+        Only where there is one choice: of several, the reader of `updates` has all, which keeps their order.
+        """
+        if len(self._streams) == 1:
+            self._streams[0].listen(listener)
+
     async def updates(self) -> AsyncIterator[Update]:
         """Every choice up to its finish; raises EngineNotReadyError if the engine stopped before that."""
         if len(self._streams) == 1:
@@ -132,6 +141,12 @@ class Exchange:
             raise AnswerCancelledError("This answer was cancelled by a request to do so.")
         if self._unfinished:
             raise EngineNotReadyError("The server stopped before this answer was complete.")
+
+    def read(self, choice: int, event: TextEvent) -> Update:
+        """What new text brings."""
+        tokens = event.tokens
+        self.log.note_tokens(len(tokens))
+        return self._parsed(choice, self._parsers[choice].push(tokens), tokens)
 
     def note_failure(self, error: Exception) -> None:
         """Take down why there is no answer; our own faults go to the log in full."""
@@ -149,8 +164,7 @@ class Exchange:
     def _update(self, choice: int, event: Event) -> Update | None:
         """What an event brings; nothing, where it only says that the request was aborted."""
         if isinstance(event, TextEvent):
-            self.log.note_tokens(len(event.tokens))
-            return self._parsed(choice, self._parsers[choice].push(event.tokens), event.tokens)
+            return self.read(choice, event)
         if event.reason is FinishReason.ABORT:
             return None
         self._unfinished -= 1
@@ -160,7 +174,7 @@ class Exchange:
         for part in parts:
             if isinstance(part, _CALL_BOUNDS):
                 self._called[choice] = isinstance(part, CallEnd)
-        return Update(choice, tuple(parts), tokens)
+        return Update(choice, parts, tokens)
 
     def _finish(self, choice: int, event: FinishEvent) -> Update:
         parser = self._parsers[choice]

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
@@ -80,6 +81,26 @@ class JoinedWrites:
         self._transport.close()
 
 
+class StreamedBody:
+    """Past ASGI, whose `send` may wait and so needs a task: writes pieces of an answer's body that need not wait."""
+
+    def __init__(self, cycle: RequestResponseCycle, flow: FlowControl) -> None:
+        self._cycle = cycle
+        self._flow = flow
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the cycle's `send` would write a piece now: its head is sent, and its client is there and reads."""
+        cycle = self._cycle
+        return bool(cycle.chunked_encoding) and not (
+            self._flow.write_paused or cycle.disconnected or cycle.response_complete
+        )
+
+    def write(self, piece: bytes) -> None:
+        """Write a piece of the body, which is free and goes on, as the cycle's `send` does."""
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+
 @lru_cache(1)
 def _turn_of(loop: asyncio.AbstractEventLoop) -> WriteTurn:
     return WriteTurn(loop)
@@ -131,6 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
         cycle.transport = writes  # type: ignore[assignment]
         cycle.on_response = on_response
+        cycle.scope["octavo.body"] = StreamedBody(cycle, self.flow)  # type: ignore[typeddict-unknown-key]
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:

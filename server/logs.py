@@ -13,7 +13,7 @@ access = logging.getLogger("octavo.access")
 class RequestObserver(Protocol):
     """Whoever wants to hear of requests while they run: the metrics."""
 
-    def note_tokens(self, log: "RequestLog", count: int, seconds: float) -> None:
+    def note_tokens(self, count: int, seconds: float, *, are_first: bool) -> None:
         """Tokens came, `seconds` after those before them, or after the request where they are the first."""
 
     def note_end(self, log: "RequestLog") -> None:
@@ -44,7 +44,8 @@ class RequestLog:
             return
         now = time.monotonic()
         if self.observer is not None:
-            self.observer.note_tokens(self, count, now - (self.last_token or self.started))
+            before = self.last_token or self.started
+            self.observer.note_tokens(count, now - before, are_first=self.first_token is None)
         self.last_token = now
         self.first_token = self.first_token or now
         self.generated_tokens += count

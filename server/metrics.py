@@ -33,6 +33,7 @@ class Metrics:
         self._endpoint_of = endpoint_of
         self._weights = WeightBytes(0)
         self._tallies = Tallies()
+        self.note_tokens = self._tallies.note_tokens  # as a RequestObserver; itself, for it is called for each token
         self.registry.register(self._tallies)
         self._name_http()
         self._name_requests()
@@ -68,9 +69,6 @@ class Metrics:
 
     def note_status(self, path: str, status: int) -> None:
         self._responses.labels(self._endpoint_of(path), str(status)).inc()
-
-    def note_tokens(self, log: RequestLog, count: int, seconds: float) -> None:
-        self._tallies.note_tokens(count, seconds, are_first=log.first_token is None)
 
     def note_end(self, log: RequestLog) -> None:
         end = log.end if log.end in ENDS else OTHER

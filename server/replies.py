@@ -10,6 +10,7 @@ import orjson
 
 from engine.request import CacheMiss, CacheReport, FinishEvent
 from server.answer import Finish, Plan, Update
+from server.errors import WireError
 from server.message_spans import Spans, message_of
 from server.served import ServedModel
 
@@ -72,7 +73,7 @@ def identity(model: ServedModel, answer_id: str) -> Identity:
 
 
 class ChunkWriter:
-    """Updates to the bytes of a stream. What all chunks have in common is encoded once."""
+    """Updates to the events of a stream. What all chunks have in common is encoded once."""
 
     def __init__(self, identity: Identity, shape: Shape, speed: Speed, plan: Plan, *, include_usage: bool) -> None:
         self._head = b"data: " + orjson.dumps(identity.envelope(shape.chunk_object))[:-1] + b',"choices":['
@@ -84,7 +85,11 @@ class ChunkWriter:
         self._extras = shape.extras
         self._finishes: dict[int, Finish] = {}
 
-    def write(self, update: Update, *, is_last: bool) -> bytes:
+    def start(self) -> bytes:
+        """Nothing: the first update tells of the beginning."""
+        return b""
+
+    def write(self, update: Update) -> bytes:
         """The chunks of one update; the last update of all brings the figures."""
         encoded = [self._head + orjson.dumps(choice) + self._tail for choice in self._shape.chunks(update)]
         if self._extras and encoded:
@@ -92,9 +97,17 @@ class ChunkWriter:
             self._extras = {}
         if update.finish is not None:
             self._finishes[update.choice] = update.finish
-        if is_last:
-            encoded.append(self._usage_chunk() if self._include_usage else self._with(encoded.pop(), self._figures()))
+            if len(self._finishes) == len(self._plan.requests):
+                encoded.append(self._usage_chunk() if self._include_usage else self._with(encoded.pop(), self._figures()))
         return b"".join(encoded)
+
+    def end(self) -> bytes:
+        """What follows the last update."""
+        return DONE
+
+    def error(self, error: WireError) -> bytes:
+        """How OpenAI's streams end when something goes wrong after the status line."""
+        return b"data: " + orjson.dumps(error.body()) + b"\n\n" + DONE
 
     def _with(self, chunk: bytes, more: Mapping[str, object]) -> bytes:
         return chunk[: -len(b"}\n\n")] + b"," + orjson.dumps(more)[1:] + b"\n\n"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from engine.constraint import Constraint
 from engine.formats.answer_format import AnswerFormat
-from engine.request import Event, Request
+from engine.request import Event, Request, TextEvent
 from engine.sampling_defaults import SamplingDefaults
 from engine.status import EngineStatus, StepReport
 from engine.text.rendered import RenderedChat
@@ -20,6 +20,8 @@ class EventStream(Protocol):
     """The events of one submitted request; ends after its FinishEvent."""
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
+
+    def listen(self, listener: Callable[[TextEvent], bool]) -> None: ...
 
     def abort(self) -> None: ...
 

@@ -1,9 +1,14 @@
-"""An answer on the wire: a stream with keep-alive comments, or one whole reply; a client that leaves aborts it."""
+"""An answer on the wire: a stream with keep-alive comments, or one whole reply; a client that leaves aborts it.
+
+A stream has a task of its own, but a token seldom needs it: it is written as the engine delivers it, where nothing has
+to be waited for. What cannot be written at once waits for the task, as do the beginning and the end of the answer.
+"""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -12,9 +17,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from server.answer import Exchange
+from engine.request import TextEvent
+from server.answer import Exchange, Update
 from server.errors import ClientGoneError, WireError, wire_error
-from server.replies import DONE
+from server.http_protocol import StreamedBody
 from server.serving import ServingOptions
 
 T = TypeVar("T")
@@ -23,9 +29,18 @@ PING = b": ping\n\n"
 KEEP_ALIVE = ServerSentEvent(comment="ping", sep="\n")
 
 
-def error_and_done(error: WireError) -> bytes:
-    """How OpenAI's streams end when something goes wrong after the status line."""
-    return b"data: " + orjson.dumps(error.body()) + b"\n\n" + DONE
+class Writer(Protocol):
+    """How one API tells of an answer in a stream: as whole events, or nothing for now."""
+
+    def start(self) -> bytes: ...
+
+    def write(self, update: Update) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+    def error(self, error: WireError) -> bytes:
+        """The last events, if something goes wrong."""
+        ...
 
 
 async def whole_reply(
@@ -68,32 +83,42 @@ class StreamedReply(EventSourceResponse):
     def __init__(
         self,
         exchange: Exchange,
-        frames: AsyncIterator[bytes],
+        writer: Writer,
         options: ServingOptions,
         headers: Mapping[str, str],
-        on_error: Callable[[WireError], bytes] = error_and_done,
         ping: ServerSentEvent = KEEP_ALIVE,
     ) -> None:
-        """`frames` are whole events; `on_error` makes the last ones, if something goes wrong among them."""
         super().__init__(
-            _admitted(exchange, frames, on_error),
+            self._frames(),
             headers={**headers, "Cache-Control": "no-cache"},
             ping=options.ping_seconds,
             ping_message_factory=lambda: ping,
             sep="\n",
         )
         self._exchange = exchange
+        self._writer = writer
         self._send_seconds = options.send_timeout_seconds
         self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send_body: Send = scope.get("octavo.send", send)
+        body: StreamedBody | None = scope.get("octavo.body")
+        if body is not None:
+            self._exchange.listen(partial(self._write_at_once, body))
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
             self._exchange.log.end = "stalled"
         finally:
             self._exchange.close()
+
+    def _write_at_once(self, body: StreamedBody, text: TextEvent) -> bool:
+        """Say what _frames would say of it; False where the client is slow, and somebody has to wait for it."""
+        if not body.is_free:
+            return False
+        if frame := self._writer.write(self._exchange.read(0, text)):
+            body.write(frame)
+        return True
 
     async def _send_with_timeout(self, send: Send, message: Message) -> None:
         # The base class sets a timer here, for every token; ours is set once, below. Only the head goes through what
@@ -113,16 +138,17 @@ class StreamedReply(EventSourceResponse):
             left = self._send_seconds - (0.0 if since is None else time.monotonic() - since)
         raise SendTimeoutError
 
-
-async def _admitted(
-    exchange: Exchange, frames: AsyncIterator[bytes], on_error: Callable[[WireError], bytes]
-) -> AsyncIterator[bytes]:
-    """The frames after a comment that says that the request is admitted."""
-    yield PING
-    try:
-        async for frame in frames:
-            if frame:
-                yield frame
-    except Exception as error:  # the status line is out: what goes wrong now can only be told in the stream
-        exchange.note_failure(error)
-        yield on_error(wire_error(error))
+    async def _frames(self) -> AsyncIterator[bytes]:
+        """All that is said but for what is written at once, after a comment that says that the request is admitted."""
+        yield PING
+        try:
+            if start := self._writer.start():
+                yield start
+            async for update in self._exchange.updates():
+                if frame := self._writer.write(update):
+                    yield frame
+            if end := self._writer.end():
+                yield end
+        except Exception as error:  # the status line is out: what goes wrong now can only be told in the stream
+            self._exchange.note_failure(error)
+            yield self._writer.error(wire_error(error))

@@ -69,7 +69,7 @@ class AnswerParser:
 
     def _taken(self) -> list[Part]:
         parts, self._parts = self._parts, []
-        return list(_merged(parts))
+        return parts if len(parts) < 2 else list(_merged(parts))
 
     def _emit(self, part: Part) -> None:
         self._parts.append(part)

@@ -1,6 +1,6 @@
 """The way of the APIs that are chats in another form: one reply object makes their events and their whole answers."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -9,9 +9,10 @@ from starlette.requests import Request as HttpRequest
 
 from engine.errors import RequestError
 from engine.formats.parts import Part
-from server.answer import Exchange, Finish, Plan
+from server.answer import Exchange, Finish, Plan, Update
 from server.chat_form import ChatForm, Json
 from server.convert import chat_plan
+from server.errors import WireError
 from server.prompts import chat_prompt
 from server.replies import Speed
 from server.served import ServedModel
@@ -54,15 +55,33 @@ def count_tokens(form: ChatForm, model: ServedModel, options: ServingOptions) ->
     return len(prompt.tokens), list(form.own_names(prompt.notes))
 
 
-async def event_frames(exchange: Exchange, reply: Reply, on_done: OnDone | None = None) -> AsyncIterator[bytes]:
-    yield encoded(reply.start())
-    async for update in exchange.updates():
-        events = reply.push(update.parts)
+class EventWriter:
+    """Updates to the events of a stream, as a reply tells them."""
+
+    def __init__(
+        self, reply: Reply, failure: Callable[[WireError], Sequence[Json]], on_done: OnDone | None = None
+    ) -> None:
+        """`failure` makes the last events of a stream in which something goes wrong."""
+        self._reply = reply
+        self._failure = failure
+        self._on_done = on_done
+
+    def start(self) -> bytes:
+        return encoded(self._reply.start())
+
+    def write(self, update: Update) -> bytes:
+        events = self._reply.push(update.parts)
         if update.finish is not None:
-            events += reply.finish(update.finish)
-            if on_done is not None:
-                on_done(reply.whole)
-        yield encoded(events)
+            events += self._reply.finish(update.finish)
+            if self._on_done is not None:
+                self._on_done(self._reply.whole)
+        return encoded(events)
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, error: WireError) -> bytes:
+        return encoded(self._failure(error))
 
 
 async def collected(exchange: Exchange, reply: Reply, on_done: OnDone | None = None) -> Json:

@@ -1,6 +1,6 @@
 """The way that all text-generating routes share: check, plan, admit, then stream or collect."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from server.logs import RequestLog, access
 from server.open_requests import OpenRequest
 from server.parameters import Parameter, ignored_header, strictly
 from server.protocol.generation import GenerationBody
-from server.replies import DONE, ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
+from server.replies import ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
 from server.served import ServedModel, Tokenizer
 from server.serving import Serving, ServingOptions
 from server.stream import StreamedReply, whole_reply
@@ -51,7 +51,7 @@ async def generate(http: HttpRequest, api: Api[B]) -> Response:
         work = _collect(exchange, identity(model, plan.id), shape, speed)
         return await whole_reply(http, exchange, work, headers)
     writer = ChunkWriter(identity(model, plan.id), shape, speed, plan, include_usage=parsed.body.include_usage)
-    return StreamedReply(exchange, _frames(exchange, writer), options, headers)
+    return StreamedReply(exchange, writer, options, headers)
 
 
 def admit(http: HttpRequest, model: ServedModel, plan: Plan, ignored: list[str]) -> Exchange:
@@ -86,11 +86,3 @@ async def _collect(exchange: Exchange, answer: Identity, shape: Shape, speed: Sp
             finishes[update.choice] = update.finish
     ordered = [finishes[choice] for choice in sorted(finishes)]
     return whole_answer(answer, shape, ordered, exchange.plan, speed)
-
-
-async def _frames(exchange: Exchange, writer: ChunkWriter) -> AsyncIterator[bytes]:
-    unfinished = len(exchange.plan.requests)
-    async for update in exchange.updates():
-        unfinished -= update.finish is not None
-        yield writer.write(update, is_last=unfinished == 0)
-    yield DONE

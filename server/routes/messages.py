@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.body import parse_body
+from server.chat_form import Json
 from server.errors import WireError
 from server.messages.errors import messages_error
 from server.messages.parameters import COUNT_PARAMETERS, MESSAGES_PARAMETERS, unread_keys
@@ -15,7 +16,7 @@ from server.messages.to_chat import messages_form, prompt_form
 from server.parameters import ignored_header, strictly
 from server.protocol.messages import MessagesBody, PromptBody
 from server.replies import new_id
-from server.routes.event_replies import collected, count_tokens, encoded, event_frames, plan_of, serving_of, speed_of
+from server.routes.event_replies import EventWriter, collected, count_tokens, plan_of, serving_of, speed_of
 from server.routes.generation import admit
 from server.stream import StreamedReply, whole_reply
 
@@ -46,7 +47,7 @@ async def create_message(http: Request) -> Response:
     exchange = admit(http, model, plan, ignored)
     headers = ignored_header(ignored)
     if body.stream:
-        return StreamedReply(exchange, event_frames(exchange, reply), options, headers, _error_event, PING)
+        return StreamedReply(exchange, EventWriter(reply, _failure), options, headers, PING)
     return await whole_reply(http, exchange, collected(exchange, reply), headers)
 
 
@@ -60,5 +61,5 @@ async def count_message_tokens(http: Request) -> Response:
     return JSONResponse({"input_tokens": count}, headers=ignored_header([*parsed.ignored, *notes]))
 
 
-def _error_event(error: WireError) -> bytes:
-    return encoded([messages_error(error.status, error.message)])
+def _failure(error: WireError) -> list[Json]:
+    return [messages_error(error.status, error.message)]

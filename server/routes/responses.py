@@ -23,7 +23,7 @@ from server.responses.record import kept_items, response_head
 from server.responses.reply import ResponseReply
 from server.responses.store import ResponseStore, StoredResponse
 from server.responses.to_chat import input_form, response_form
-from server.routes.event_replies import collected, count_tokens, encoded, event_frames, plan_of, serving_of, speed_of
+from server.routes.event_replies import EventWriter, collected, count_tokens, plan_of, serving_of, speed_of
 from server.routes.generation import admit
 from server.served import ServedModel
 from server.serving import ServingOptions
@@ -59,8 +59,8 @@ async def create_response(http: Request) -> Response:
     exchange = admit(http, model, plan, ignored)
     headers = ignored_header(ignored)
     if body.stream:
-        frames = event_frames(exchange, reply, keep)
-        return StreamedReply(exchange, frames, options, headers, lambda error: encoded(reply.fail(error.message)))
+        writer = EventWriter(reply, lambda error: reply.fail(error.message), keep)
+        return StreamedReply(exchange, writer, options, headers)
     return await whole_reply(http, exchange, collected(exchange, reply, keep), headers)
 
 

@@ -96,9 +96,21 @@ class ScriptedStream:
     def __init__(self, on_abort: Callable[[], None]) -> None:
         self._items: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
         self._on_abort = on_abort
+        self._listener: Callable[[TextEvent], bool] | None = None
+        self._is_awaited = False
         self.ended = False
 
+    def listen(self, listener: Callable[[TextEvent], bool]) -> None:
+        self._listener = listener
+
     def put(self, item: Event | Exception) -> None:
+        if self._listener is not None and self._is_awaited and isinstance(item, TextEvent):
+            try:
+                if self._listener(item):
+                    return
+            except Exception as error:
+                item = error
+        self._is_awaited = False
         self._items.put_nowait(item)
 
     def abort(self) -> None:
@@ -108,13 +120,17 @@ class ScriptedStream:
             self._items.put_nowait(None)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        while (item := await self._items.get()) is not None:
+        while (item := await self._next()) is not None:
             self.ended = not isinstance(item, TextEvent)
             if isinstance(item, Exception):
                 raise item
             yield item
             if self.ended:
                 return
+
+    async def _next(self) -> Event | Exception | None:
+        self._is_awaited = self._items.empty()
+        return await self._items.get()
 
 
 class Player:

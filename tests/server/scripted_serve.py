@@ -20,7 +20,7 @@ def load(progress: Progress) -> ScriptedModel:
         case "long":
             return scripted_model(*[step for _ in range(100) for step in ("x", 0.02)])
         case "fast":
-            return scripted_model(*["word "] * 2000)
+            return scripted_model(*[step for _ in range(2000) for step in ("word ", 0.0)])
         case "endless":
             return scripted_model(*[step for _ in range(100_000) for step in ("x", 0.1)])
     return scripted_model("Hello")
