@@ -98,7 +98,9 @@ class ChunkWriter:
         if update.finish is not None:
             self._finishes[update.choice] = update.finish
             if len(self._finishes) == len(self._plan.requests):
-                encoded.append(self._usage_chunk() if self._include_usage else self._with(encoded.pop(), self._figures()))
+                encoded.append(
+                    self._usage_chunk() if self._include_usage else self._with(encoded.pop(), self._figures())
+                )
         return b"".join(encoded)
 
     def end(self) -> bytes:
