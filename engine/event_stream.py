@@ -102,6 +102,7 @@ class EventStream:
     def _close(self) -> None:
         self._closed = True
         self._end = None
+        self._listener = None  # which may hold whoever holds the stream
         self._wake_reader()
 
     def _wake_reader(self) -> None:

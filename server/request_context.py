@@ -1,6 +1,7 @@
 """What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse.
 
-Its scope also has "octavo.send", the server's own: all middleware is done with an answer once its head is sent.
+Its scope also has "octavo.send", the server's own: all middleware is done with an answer once its head is sent. And
+"octavo.body", where the server has one (server/http_protocol.py): what is written there need not be waited for.
 """
 
 import re
@@ -33,7 +34,8 @@ class RequestContext:
             return
         request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
         path = plain_path(scope["path"])
-        scope = {**scope, "path": path, "octavo.request_id": request_id, "octavo.send": send}
+        body = scope.pop("octavo.body", None)  # it holds the server's own scope, which should not hold it in turn
+        scope = {**scope, "path": path, "octavo.request_id": request_id, "octavo.send": send, "octavo.body": body}
         await self.app(scope, receive, self._with_headers(send, request_id, path))
 
     def _with_headers(self, send: Send, request_id: str, path: str) -> Send:
