@@ -1,4 +1,4 @@
-"""Run as a program: what the server costs, measured on a scripted engine that has a token for each stream at every turn.
+"""Run as a program: what the server costs, measured on a scripted engine with a token for each stream at every turn.
 
     python -m tests.server.measure_overhead
 
