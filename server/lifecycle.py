@@ -65,6 +65,7 @@ class HttpServer(uvicorn.Server):
             lifespan="on",
             ws="none",
             access_log=False,
+            proxy_headers=False,  # nobody asks where a request came from
             log_config=None,
             date_header=False,
             server_header=False,

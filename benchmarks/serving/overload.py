@@ -46,22 +46,35 @@ async def storm(server: ServerProcess, bodies: Sequence[dict[str, object]]) -> l
     """Send all bodies at once, each on a connection that is open already."""
     address = Address.of(server.url)
     requests = [address.post("/v1/completions", body) for body in bodies]
-    exchanges: list[Exchange] = []
+    callers = [Caller() for _ in bodies]
     for start in range(0, len(bodies), _OPEN_AT_ONCE):
-        count = min(_OPEN_AT_ONCE, len(bodies) - start)
-        exchanges += await asyncio.gather(*(Exchange.open(address, lambda part: None) for _ in range(count)))
+        await asyncio.gather(*(caller.open(address) for caller in callers[start : start + _OPEN_AT_ONCE]))
     begin = time.perf_counter()
-    for exchange, request in zip(exchanges, requests, strict=True):
-        exchange.send(request)
-    return await asyncio.gather(*(_outcome(exchange, begin) for exchange in exchanges))
+    for caller, request in zip(callers, requests, strict=True):
+        caller.exchange.send(request)
+    return await asyncio.gather(*(caller.outcome(begin) for caller in callers))
 
 
-async def _outcome(exchange: Exchange, begin: float) -> Outcome:
-    try:
-        await exchange.wait()
-    except OSError:
-        return Outcome(0, None, time.perf_counter() - begin)
-    return Outcome(exchange.status, exchange.headers.get("retry-after"), time.perf_counter() - begin)
+class Caller:
+    """One connection, which notes when its answer's bytes come: tasks of thousands are woken later than that."""
+
+    exchange: Exchange
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    async def open(self, address: Address) -> None:
+        self.exchange = await Exchange.open(address, self._note)
+
+    def _note(self, part: bytes) -> None:
+        self._last = time.perf_counter()
+
+    async def outcome(self, begin: float) -> Outcome:
+        try:
+            await self.exchange.wait()
+        except OSError:
+            return Outcome(0, None, time.perf_counter() - begin)
+        return Outcome(self.exchange.status, self.exchange.headers.get("retry-after"), self._last - begin)
 
 
 async def _one(server: ServerProcess, body: dict[str, object]) -> float:
