@@ -35,17 +35,11 @@ class Metrics:
         self._tallies = Tallies()
         self.note_tokens = self._tallies.note_tokens  # as a RequestObserver; itself, for it is called for each token
         self.registry.register(self._tallies)
-        self._name_http()
         self._name_requests()
         Gauge(
             "octavo_requests_open", "Admitted requests whose answer has not ended.", registry=self.registry
         ).set_function(lambda: len(open_requests))
         Info("octavo_build", "The version that runs.", registry=self.registry).info({"version": VERSION})
-
-    def _name_http(self) -> None:
-        self._responses = Counter(
-            "octavo_http_responses", "HTTP responses.", ("endpoint", "status"), registry=self.registry
-        )
 
     def _name_requests(self) -> None:
         registry = self.registry
@@ -68,7 +62,7 @@ class Metrics:
         model.service.observers.append(self.note_step)
 
     def note_status(self, path: str, status: int) -> None:
-        self._responses.labels(self._endpoint_of(path), str(status)).inc()
+        self._tallies.note_response(self._endpoint_of(path), status)
 
     def note_end(self, log: RequestLog) -> None:
         end = log.end if log.end in ENDS else OTHER

@@ -7,7 +7,7 @@ Its scope also has "octavo.send", the server's own: all middleware is done with 
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from functools import lru_cache
 
@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+ID_DIGITS, IDS_AT_ONCE = 24, 256
 SLASHES = re.compile(r"/{2,}")
 
 OnStatus = Callable[[str, int], None]  # (path, status)
@@ -27,12 +28,14 @@ class RequestContext:
         self.app = app
         self.draining = draining
         self.on_status = on_status
+        self._ids = _random_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
+        offered = Headers(scope=scope).get("x-request-id", "")
+        request_id = offered if SANE_REQUEST_ID.fullmatch(offered) else next(self._ids)
         path = plain_path(scope["path"])
         body = scope.pop("octavo.body", None)  # it holds the server's own scope, which should not hold it in turn
         scope = {**scope, "path": path, "octavo.request_id": request_id, "octavo.send": send, "octavo.body": body}
@@ -67,5 +70,9 @@ def plain_path(path: str) -> str:
     return SLASHES.sub("/", path).rstrip("/") or "/"
 
 
-def _request_id(offered: str) -> str:
-    return offered if SANE_REQUEST_ID.fullmatch(offered) else f"req_{secrets.token_hex(12)}"
+def _random_ids() -> Iterator[str]:
+    """Without end; drawn many at a time, since each call of the system lets other threads have the interpreter."""
+    while True:
+        digits = secrets.token_hex(ID_DIGITS // 2 * IDS_AT_ONCE)
+        for start in range(0, len(digits), ID_DIGITS):
+            yield f"req_{digits[start : start + ID_DIGITS]}"

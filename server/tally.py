@@ -1,9 +1,10 @@
-"""Figures that change with every token or step: counted as plain numbers, and put into Prometheus' terms when asked.
+"""Figures that change with each token, step or response: plain numbers, put into Prometheus' terms when asked.
 
 prometheus_client's own counters take a lock and several calls for each addition, on the cores that compute.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
@@ -39,9 +40,10 @@ class Tally:
 
 
 class Tallies(Collector):
-    """What one server's tokens and steps add up to. Belongs to the event loop's thread."""
+    """What one server's tokens, steps and responses add up to. Belongs to the event loop's thread."""
 
     def __init__(self) -> None:
+        self._responses: Counter[tuple[str, int]] = Counter()  # by endpoint and status
         self._generated = 0
         self._to_first, self._between = Tally(TO_FIRST_TOKEN), Tally(BETWEEN_TOKENS)
         self._rows = {kind: Tally(ROWS) for kind in ("prefill", "decode", "draft")}
@@ -58,6 +60,10 @@ class Tallies(Collector):
             count, seconds = count - 1, 0.0  # what comes with the first token came at once
         if count:
             self._between.note(seconds / count, count)
+
+    def note_response(self, endpoint: str, status: int) -> None:
+        """The head of a response is about to be sent."""
+        self._responses[endpoint, status] += 1
 
     def note_step(self, step: StepReport, bytes_read: float) -> None:
         """A step has ended, which read so many bytes of weights."""
@@ -76,6 +82,10 @@ class Tallies(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """As Collector has it."""
+        responses = CounterMetricFamily("octavo_http_responses", "HTTP responses.", labels=("endpoint", "status"))
+        for (endpoint, status), count in self._responses.items():
+            responses.add_metric([endpoint, str(status)], count)
+        yield responses
         to_first = ("octavo_time_to_first_token_seconds", "From a request's admission to its first token.")
         yield _histogram(*to_first, {None: self._to_first})
         yield _histogram("octavo_inter_token_seconds", "Between tokens of an answer.", {None: self._between})
