@@ -29,10 +29,10 @@ class Sampler:
     def choose(self, logits: Float32, chooser: TokenChooser, likeliest: int = -1) -> int:
         """Return the next token from logits, which stay as they are; the chooser has taken it.
 
-        `likeliest`: what argmax gives for the logits; -1: to be found. If none can be drawn: EngineFaultError by the
-        model's fault, RequestError by the request's.
+        `likeliest`: what argmax gives for all of the logits; -1: to be found. If none can be drawn: EngineFaultError by
+        the model's fault, RequestError by the request's.
         """
-        if chooser.is_free and chooser.params.temperature == 0 and likeliest >= 0:
+        if chooser.is_free and chooser.params.temperature == 0 and 0 <= likeliest < self._limited.size:
             return likeliest
         logits = logits[: self._limited.size]
         if chooser.is_free:

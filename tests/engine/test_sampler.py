@@ -76,3 +76,19 @@ def test_logits_that_are_not_numbers_are_a_fault_and_not_a_token(temperature: fl
     logits = np.full(VOCAB_SIZE, np.nan, np.float32)
     with pytest.raises(EngineFaultError, match="no usable logits"):
         Sampler(VOCAB_SIZE).choose(logits, chooser_of(SamplingParams(temperature=temperature)))
+
+
+def test_what_the_model_finds_likeliest_is_taken_only_if_it_is_a_token() -> None:
+    logits = np.append(LOGITS, np.full(16, 100, np.float32))  # rows of the head that pad the vocabulary
+    sampler, best = Sampler(LOGITS.size), int(LOGITS.argmax())
+    for likeliest in (best, LOGITS.size, LOGITS.size + 3, -1):
+        assert sampler.choose(logits, chooser_of(SamplingParams(temperature=0)), likeliest) == best
+
+
+def test_what_the_model_finds_likeliest_is_nothing_to_a_request_with_rules_or_a_temperature() -> None:
+    sampler, worst = Sampler(LOGITS.size), int(LOGITS.argmin())
+    banning = SamplingParams(temperature=0, logit_bias=((worst, -100.0),))
+    assert sampler.choose(LOGITS, chooser_of(banning), worst) == int(LOGITS.argmax())
+    for seed in range(5):
+        params = SamplingParams(temperature=0.7, seed=seed)
+        assert sampler.choose(LOGITS, chooser_of(params), worst) == sampler.choose(LOGITS, chooser_of(params))
