@@ -26,6 +26,7 @@ from benchmarks.serving.server_process import ServerProcess, serving
 from clients.exchange import Address
 from clients.load_report import percentile_ms
 
+SETTLING_SECONDS = 3.0  # a server that is ready measures its bandwidth, and builds the validators of all routes
 _OPEN_AT_ONCE = 100
 _MEGABYTE = 1e6
 
@@ -110,6 +111,7 @@ async def _measure(server: ServerProcess, arguments: argparse.Namespace) -> tupl
             "ignore_eos": True,
         }
 
+    await asyncio.sleep(SETTLING_SECONDS)
     alone = [await _one(server, body()) for _ in range(3)]
     async with sampled(server, 0.1) as samples:
         outcomes = await storm(server, [body() for _ in range(arguments.requests)])
