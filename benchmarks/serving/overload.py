@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import uvloop
 from rich.table import Table
@@ -23,7 +22,7 @@ from rich.table import Table
 from benchmarks.serving.program import Figures, median, milliseconds, parser_of, shown, tell, warn_if_busy
 from benchmarks.serving.resident import sampled
 from benchmarks.serving.server_process import ServerProcess, serving
-from clients.exchange import Address
+from clients.exchange import Address, Exchange
 from clients.load_report import percentile_ms
 
 SETTLING_SECONDS = 3.0  # a server that is ready measures its bandwidth, and builds the validators of all routes
@@ -48,46 +47,35 @@ async def storm(server: ServerProcess, bodies: Sequence[dict[str, object]]) -> l
     """Send all bodies at once, each on a connection that is open already."""
     address = Address.of(server.url)
     requests = [address.post("/v1/completions", body) for body in bodies]
-    loop, callers = asyncio.get_running_loop(), [Caller() for _ in bodies]
+    callers = [Caller() for _ in bodies]
     for start in range(0, len(bodies), _OPEN_AT_ONCE):
-        some = callers[start : start + _OPEN_AT_ONCE]
-        await asyncio.gather(*(loop.create_connection(it.itself, address.host, address.port) for it in some))
+        await asyncio.gather(*(caller.open(address) for caller in callers[start : start + _OPEN_AT_ONCE]))
     begin = time.perf_counter()
     for caller, request in zip(callers, requests, strict=True):
-        caller.send(request)
-    return [await caller.outcome(begin) for caller in callers]
+        caller.exchange.send(request)
+    return await asyncio.gather(*(caller.outcome(begin) for caller in callers))
 
 
-class Caller(asyncio.Protocol):
-    """One connection. What comes is kept, and read when the storm is over: this program shares the server's cores."""
+class Caller:
+    """One connection, which notes when its answer's bytes come: tasks of thousands are woken later than that."""
+
+    exchange: Exchange
 
     def __init__(self) -> None:
-        self._answer = b""
         self._last = 0.0
-        self._ended = asyncio.get_running_loop().create_future()
 
-    def itself(self) -> "Caller":
-        """The protocol that a connection asks for."""
-        return self
+    async def open(self, address: Address) -> None:
+        self.exchange = await Exchange.open(address, self._note)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.send = cast(asyncio.Transport, transport).write  # uvloop's is none by its class
-
-    def data_received(self, data: bytes) -> None:
-        self._answer += data
+    def _note(self, part: bytes) -> None:
         self._last = time.perf_counter()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended.set_result(None)
-
     async def outcome(self, begin: float) -> Outcome:
-        """How the request ended, whose last bytes the server sends before it closes the connection."""
-        await self._ended
-        head, _, body = self._answer.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        is_whole = headers.get("content-length") == str(len(body))
-        return Outcome(int(first.split()[1]) if is_whole else 0, headers.get("retry-after"), self._last - begin)
+        try:
+            await self.exchange.wait()
+        except OSError:
+            return Outcome(0, None, time.perf_counter() - begin)
+        return Outcome(self.exchange.status, self.exchange.headers.get("retry-after"), self._last - begin)
 
 
 async def _one(server: ServerProcess, body: dict[str, object]) -> float:

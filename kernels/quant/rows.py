@@ -31,7 +31,8 @@ class RowReader:
     """`dequantize_rows` of one matrix, for each step: what can be looked up before is."""
 
     def __init__(self, kind: WeightType, raw: np.ndarray, columns: int) -> None:
-        self._raw, self._columns = raw, columns
+        self._raw = raw  # which is read by its address
+        self._columns = columns
         self._blocks = columns // (CHUNK if isinstance(kind, FloatType) else kind.values)
         self._source, self._row_bytes = raw.ctypes.data, raw.shape[1]
         self._dequantizer = row_dequantizer(kind)

@@ -22,9 +22,6 @@ from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
 from server.settings import Settings
 
-# New objects until circles are looked for: by Python's 700, a crowd's connections are gone through again and again.
-COLLECT_AFTER = (20_000, 20, 20)
-
 
 def run_server(settings: Settings, load: Load | None = None) -> None:
     """Serve until a signal; raises OctavoError if the server cannot start. The load is the real engine's by default."""
@@ -84,7 +81,6 @@ class Run:
     async def _welcome(self, model: ServedModel) -> None:
         # Off since octavo.py; what is loaded now stays, and need not be looked at again.
         gc.freeze()
-        gc.set_threshold(*COLLECT_AFTER)
         gc.enable()
         port = self._listener.getsockname()[1]
         bytes_per_second = await asyncio.to_thread(model.measure_bandwidth)

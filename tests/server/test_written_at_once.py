@@ -78,6 +78,19 @@ def delivering(options: ServingOptions | None = None) -> Iterator[Delivering]:
         yield Delivering(server, service)
 
 
+@contextmanager
+def streaming() -> Iterator[tuple[Delivering, Iterator[bytes]]]:
+    """A chat whose head has come, and whose task waits for the engine; and what else comes of it."""
+    with (
+        delivering() as play,
+        httpx.stream("POST", f"{play.server.url}/v1/chat/completions", json=STREAMED) as answer,
+    ):
+        raw = answer.iter_raw()
+        next(raw)
+        play.wait_for_turns()
+        yield play, raw
+
+
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What has been written at once."""
@@ -133,13 +146,7 @@ def test_each_token_is_a_piece_of_its_own_and_comes_before_the_next_is_there(pie
 
 
 def test_a_token_and_the_end_that_come_in_one_step_stay_in_order(pieces: list[bytes]) -> None:
-    with (
-        delivering() as play,
-        httpx.stream("POST", f"{play.server.url}/v1/chat/completions", json=STREAMED) as answer,
-    ):
-        raw = answer.iter_raw()
-        next(raw)
-        play.wait_for_turns()
+    with streaming() as (play, raw):
         play.deliver(text("a"), text("b"), FINISH)
         body = b"".join(raw).decode()
     assert said(body) == ["a", "b"] and len(pieces) == 2
@@ -187,13 +194,7 @@ def test_an_error_in_mid_stream_ends_it_after_what_came_before(
         return write(self, update)
 
     monkeypatch.setattr(ChunkWriter, "write", failing)
-    with (
-        delivering() as play,
-        httpx.stream("POST", f"{play.server.url}/v1/chat/completions", json=STREAMED) as answer,
-    ):
-        raw = answer.iter_raw()
-        next(raw)
-        play.wait_for_turns()
+    with streaming() as (play, raw):
         play.deliver(text("a"), end or text("bad"), text("never"))
         body = b"".join(raw).decode()
         assert httpx.get(f"{play.server.url}/health").status_code == 200
