@@ -1,7 +1,5 @@
 """A model ready to serve: its file, tokenizer, template, runner and the door to its engine."""
 
-import hashlib
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +15,7 @@ from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import family_of
+from engine.fingerprint import fingerprint, numerics, source_digest
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.machine import measure_bandwidth
 from engine.pooling import pooling_of
@@ -25,14 +24,12 @@ from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.template_file import given_template
 from engine.text.tokenizer import Tokenizer
-from engine.version import VERSION
 from engine.weights.catalogue import resolve_model
 from engine.weights.draft_head import open_drafting, open_trunk, without_draft
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
 
 Progress = Callable[[str, float], None]
-_SAMPLE_BYTES = 4096  # of each tensor, that the fingerprint looks at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +99,11 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    numerics = f"{options.activations} {options.kv_type}"
-    config = engine_config(options, fingerprint(file, numerics))
+    how, weights = numerics(options.activations, options.kv_type), loaded.file
+    identity = fingerprint(weights, loaded.digests, how)
+    if options.cache_dir is not None:
+        identity += f" {source_digest()}"
+    config = engine_config(options, identity)
     service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
@@ -118,7 +118,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        fingerprint=fingerprint(without_draft(file), f"{numerics}{given or ''}"),  # a draft head changes no bit
+        # A draft head changes no bit.
+        fingerprint=fingerprint(without_draft(weights), loaded.digests, f"{how}{given or ''}"),
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,
@@ -161,24 +162,6 @@ def describe_types(file: WeightsFile) -> str:
     total = max(1, sum(sizes.values()))
     shares = [(name, round(100 * size / total)) for name, size in sizes.most_common()]
     return ", ".join(f"{name} {share}%" for name, share in shares if share > 0)
-
-
-def fingerprint(file: WeightsFile, how: str) -> str:
-    """Hash what decides a request's bits: the weights (by a sample of each tensor), how they are run, our version.
-
-    `how` is how they are run, and the chat template where it is not the file's.
-    Tier, threads and lanes are left out on purpose: they change no bit.
-    """
-    digest = hashlib.sha256(f"octavo {VERSION} {how} {file.architecture}".encode())
-    for key, value in sorted(file.metadata.items()):
-        if not isinstance(value, list):
-            digest.update(f"{key}={value!r}".encode())
-    for info in file.tensors.values():
-        digest.update(f"{info.name} {info.shape} {info.type} {info.nbytes}".encode())
-        rows = math.prod(info.shape[:-1])
-        first = -(-_SAMPLE_BYTES * rows // info.nbytes)  # as few as hold the sample
-        digest.update(file.rows(info.name, 0, min(first, rows)).reshape(-1)[:_SAMPLE_BYTES].tobytes())
-    return f"fp_{digest.hexdigest()[:16]}"
 
 
 def _load_text(

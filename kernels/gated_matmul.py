@@ -1,5 +1,7 @@
 """Gate and up in one op, with the activation and the packing: y = act(gate x) * (up x), packed as a matmul's input.
 
+Where the matrices have biases, these are added to the finished sums: y = act(gate x + a) * (up x + b).
+
 Outputs are cut into units: whole blocks of what the next matmul reads. A part is some groups of one matrix, within a
 unit. Where a step has few rows, a task is one part, and the thread that ends a unit's last part activates and packs
 the unit: no thread waits, and tasks are as small as a plain matmul's. Where it has more than `rows_at_once`, a task is
@@ -18,6 +20,7 @@ import numpy as np
 from kernels.activation import activate
 from kernels.activations import NEVER, PACKED, pack_lane, tile_width, widest_tile
 from kernels.atomics import atomic_add, atomic_store
+from kernels.bias import add_bias
 from kernels.gemv import run_tiles
 from kernels.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.program import OP_BYTES, claim_task, op_record, record_at
@@ -35,6 +38,8 @@ GATED = op_record(
     scratch="u8",  # float32 [max(units, threads)][gate, up][rows_at_once][unit_groups * 16]
     counters="u8",  # int64 [units], parts that are done; 0 between ops
     activation="i8",  # SILU or GELU
+    gate_bias="u8",  # float32 [columns]; 0: none
+    up_bias="u8",  # likewise
     packed="u8",  # address of the PACKED record of the result, with the crossover of the input's
     forms="i8",
 )
@@ -107,6 +112,10 @@ def _finish(gated, gate, up, unit, start, end, widest):
         width = tile_width(row, end, widest)
         for lane in range(width):
             offset = np.uintp((row - start + lane) * unit_columns * 4)
+            if gated.gate_bias != 0:
+                add_bias(gate + offset, np.uintp(gated.gate_bias) + np.uintp(first * 4), last - first)
+            if gated.up_bias != 0:
+                add_bias(up + offset, np.uintp(gated.up_bias) + np.uintp(first * 4), last - first)
             activate(gated.activation, gate + offset, up + offset, last - first)
             source = gate + offset - np.uintp(first * 4)
             pack_lane(source, row, lane, width, columns, first, last, packed, gated.forms)

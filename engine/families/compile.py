@@ -10,6 +10,7 @@ from kernels import logprobs, mask, sampling, team
 from kernels.activations import lane_packer
 from kernels.attention import attention_kernel
 from kernels.bandwidth import read_kernel
+from kernels.bias import bias_kernel
 from kernels.compile_processes import CompileError, compile_groups
 from kernels.gated_matmul import gated_kernel
 from kernels.gemv import compile_tile, matmul_kernel, tile_widths
@@ -34,10 +35,16 @@ def compile_kernels(
 
     `progress` gets the share that is done.
     """
+    own = [*own_kernels, *([bias_kernel()] if any(map(_has_output_bias, file.tensors)) else [])]
     try:
-        compile_groups(kernel_groups(matrix_types(file), own_kernels, activations, kv_type.number, tier), progress)
+        compile_groups(kernel_groups(matrix_types(file), own, activations, kv_type.number, tier), progress)
     except CompileError as error:
         raise EngineFaultError(str(error)) from error
+
+
+def _has_output_bias(name: str) -> bool:
+    """Whether a tensor is a bias of a matmul that adds to the residual stream; the others are added in other ops."""
+    return name.endswith(("attn_output.bias", "ffn_down.bias"))
 
 
 def kernel_groups(

@@ -12,6 +12,7 @@ from engine.weights.load import Matrix, WeightLoader
 from kernels import attention, gemv, rotary
 from kernels.activation import SILU
 from kernels.activations import Activations, form_of
+from kernels.bias import BIAS, bias_kernel
 from kernels.gated_matmul import GATED, cut_units, gated_kernel, thread_pairs
 from kernels.head_gate import HEAD_GATE, head_gate_kernel, task_columns
 from kernels.jit import address
@@ -172,6 +173,20 @@ class Emitter:
         name = f"matmul {weight} {_shape(outputs, matrix)}"
         self._emit_matmul(matrix, name, target, add=output is None, barrier=barrier)
 
+    def bias(self, name: str) -> None:
+        """Add the bias `name` of the last matmul to the residual stream, if the model has it."""
+        if self.has(name):
+            columns = self._state.hidden.shape[1]
+            self.program.emit(
+                BIAS,
+                address(bias_kernel()),
+                f"bias {name}",
+                target=self._state.hidden.ctypes.data,
+                bias=self._state.hold(self._weights.vector(name, columns)),
+                columns=columns,
+                rows=self._rows,
+            )
+
     def matmuls(self, weight: str, outputs: Mapping[str, int]) -> None:
         """Multiply the packed input by a matrix whose rows are those of several buffers: multiples of 16 of each."""
         whole, first = self._weights.matrix(weight, sum(outputs.values()), self._columns), 0
@@ -210,15 +225,16 @@ class Emitter:
         output: str | None = None,
         barrier: bool = True,
     ) -> None:
-        """Compute down(act(gate) * up) of the packed input; `width` outputs of gate and up.
+        """Compute down(act(gate) * up) of the packed input; `width` outputs of gate and up, whose biases are added.
 
-        The result goes to a buffer, or (None) is added to the residual stream.
+        The result goes to a buffer, or (None) is added to the residual stream; `bias` adds the bias of down.
         """
         gate_matrix, up_matrix = (self._weights.matrix(weight, width, self._columns) for weight in (gate, up))
         hidden = self._state.hidden.shape[1]
         down_matrix = self._weights.matrix(down, hidden, width)
         name = f"matmul {gate} {up} {_shape(2 * width, gate_matrix, up_matrix)}"
-        self._emit_gated(gate_matrix, up_matrix, down_matrix, name, width, activation)
+        biases = [self._bias_address(weight, width) for weight in (gate, up)]
+        self._emit_gated((gate_matrix, up_matrix), biases, down_matrix, name, width, activation)
         name = f"matmul {down} {_shape(hidden, down_matrix)}"
         self._emit_matmul(down_matrix, name, self._target(output), add=output is None, barrier=barrier)
 
@@ -294,10 +310,24 @@ class Emitter:
             **self._matmul_fields(matrix, target.shape[1]),
         )
 
-    def _emit_gated(self, gate: Matrix, up: Matrix, down: Matrix, name: str, width: int, activation: int) -> None:
+    def _bias_address(self, weight: str, outputs: int) -> int:
+        """The address of the bias that belongs to a matrix; 0 where the model has none."""
+        name = f"{weight.removesuffix('weight')}bias"
+        return self._state.hold(self._weights.vector(name, outputs)) if self.has(name) else 0
+
+    def _emit_gated(
+        self,
+        gate_and_up: tuple[Matrix, Matrix],
+        biases: Sequence[int],
+        down: Matrix,
+        name: str,
+        width: int,
+        activation: int,
+    ) -> None:
         """Emit the op of gate and up, which packs the input of down."""
         state, threads = self._state.feed_forward, self._capacity.threads
         assert state is not None
+        gate, up = gate_and_up
         group_bytes = max(_group_bytes(gate), _group_bytes(up))
         task_bytes = gemv.large_task_bytes(2 * len(gate.packed) * group_bytes, threads)
         unit, part = cut_units(down.kind.granule // ROWS, group_bytes, task_bytes)
@@ -316,6 +346,8 @@ class Emitter:
             scratch=state.scratch.ctypes.data,
             counters=state.counters.ctypes.data,
             activation=activation,
+            gate_bias=biases[0],
+            up_bias=biases[1],
         )
 
     def _matmul_fields(self, matrix: Matrix, output_stride: int) -> dict[str, int]:
@@ -351,10 +383,16 @@ class Emitter:
         return self._state.hidden if output is None else self._state.buffers[output]
 
     def _joined(self, lengths: Mapping[str, int]) -> int:
-        """The address of vectors of these lengths, one after the other; 0 where there are none."""
-        if not lengths:
+        """The address of vectors of these lengths, one after the other; 0 where there are none.
+
+        Zeros stand for those that the model lacks: a file may have the bias of queries alone.
+        """
+        if not any(map(self.has, lengths)):
             return 0
-        vectors = [self._weights.vector(name, length) for name, length in lengths.items()]
+        vectors = [
+            self._weights.vector(name, length) if self.has(name) else np.zeros(length, np.float32)
+            for name, length in lengths.items()
+        ]
         return self._state.hold(np.concatenate(vectors))
 
     def _buffer(self, name: str) -> int:

@@ -1,6 +1,6 @@
 """What a model family gives to those who load models: its config, its kernels, and the program of one forward pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -17,7 +17,6 @@ from kernels.program import Program
 
 # Writes the embeddings of token ids to float32 [tokens, hidden].
 Embed = Callable[[list[int], NDArray[np.float32]], None]
-# Compiles one kernel, of which no other task compiles a variant; it is pickled for the processes that help.
 
 
 class KvLayers(NamedTuple):
@@ -85,6 +84,8 @@ class Family(Generic[C]):
     """The parts of a family: functions of its own files."""
 
     read_config: Callable[[WeightsFile], C]  # raises ModelFileError or UnsupportedModelError
+    # The tensors that a model of this shape must have, of those names that its file holds.
+    tensors: Callable[[C, Collection[str]], dict[str, tuple[int, ...]]]
     build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
     # The kernels that this family needs beyond those of compile.py.
     own_kernels: Callable[[C, str, int], Sequence[Kernel]] = _no_kernels

@@ -19,35 +19,47 @@ _LAYERS_OF_27B = 62
 class Gemma3Config(TransformerConfig):
     """Blueprint of a gemma3 text model."""
 
-    window: int  # positions that a row sees in a sliding layer, its own among them
+    window: int  # positions that a row sees in a sliding layer, its own among them; 0: no layer slides
     slides: tuple[bool, ...]  # of each layer
     sliding_rope: Rope
 
     @property
     def kv_layers(self) -> tuple[KvLayers, ...]:
         sliding = sum(self.slides)
-        counts = {0: self.layers - sliding, self.window: sliding}
-        return tuple(
-            KvLayers(window, layers, self.kv_heads, self.head_dim) for window, layers in counts.items() if layers
-        )
+        counts = ((0, self.layers - sliding), (self.window, sliding))
+        return tuple(KvLayers(window, layers, self.kv_heads, self.head_dim) for window, layers in counts if layers)
 
 
 def read_gemma3_config(file: WeightsFile) -> Gemma3Config:
     """Read and check the `gemma3.*` keys; raises as `read_transformer_config` does."""
     base, metadata = read_dense_config(file), Metadata(file.metadata, file.path)
-    if metadata.number("gemma3.final_logit_softcapping", 0.0) != 0:
-        raise UnsupportedModelError(f"{file.path} caps its logits, which gemma3 does not; this version cannot run it.")
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
-    sliding_base = metadata.number("gemma3.rope.freq_base_swa", 10000.0)
-    if sliding_base <= 0:
-        raise ModelFileError(f"{file.path} is broken: the rope base of its sliding layers is {sliding_base}.")
-    shared["attention_scale"] = metadata.number("gemma3.attention.scale", _attention_scale(base))
+    if base.rope.yarn is not None or base.rope.magnitude != 1:
+        raise UnsupportedModelError(f"{file.path} scales its positions by more than a factor, unlike any gemma3.")
+    shared["attention_scale"] = base.attention_scale if _says_scale(metadata) else _attention_scale(base)
+    shared["rope"] = dataclasses.replace(base.rope, base=_rope_base(metadata, "freq_base", "global.freq_base", None))
+    window = metadata.layer_integer("gemma3.attention.sliding_window")
     return Gemma3Config(
         **shared,
-        window=metadata.integer("gemma3.attention.sliding_window", minimum=1),
-        slides=_slides(metadata, base.layers),
-        sliding_rope=Rope(base=sliding_base, dimensions=base.rope.dimensions),
+        window=window,
+        slides=_slides(metadata, base.layers) if window else (False,) * base.layers,
+        sliding_rope=Rope(
+            base=_rope_base(metadata, "freq_base_swa", "local.freq_base", 10000.0), dimensions=base.rope.dimensions
+        ),
     )
+
+
+def _rope_base(metadata: Metadata, name: str, ollama_name: str, default: float | None) -> float:
+    """The base of one kind of layers, under GGUF's name or Ollama's."""
+    key = f"gemma3.rope.{name if f'gemma3.rope.{name}' in metadata else ollama_name}"
+    base = metadata.positive(key, default, maximum=1e15)
+    if base <= 1:
+        raise ModelFileError(f"{metadata.path} is broken: its metadata key {key!r} is {base}.")
+    return base
+
+
+def _says_scale(metadata: Metadata) -> bool:
+    return metadata.number("gemma3.attention.scale", 0.0) != 0
 
 
 def _attention_scale(config: TransformerConfig) -> float:
@@ -59,10 +71,8 @@ def _attention_scale(config: TransformerConfig) -> float:
 def _slides(metadata: Metadata, layers: int) -> tuple[bool, ...]:
     """Which layers slide: the file may name each, or a pattern of which the last layer of every few does not."""
     key = "gemma3.attention.sliding_window_pattern"
-    named = metadata.values.get(key, _PATTERN)
-    if isinstance(named, list):
-        if len(named) != layers or not all(isinstance(slides, bool) for slides in named):
-            raise ModelFileError(f"{metadata.path} is broken: its metadata key {key!r} does not tell of each layer.")
-        return tuple(named)
+    named = metadata.flags(key, layers)
+    if named is not None:
+        return named
     pattern = metadata.integer(key, _PATTERN, minimum=1)
     return tuple((layer + 1) % pattern != 0 for layer in range(layers))

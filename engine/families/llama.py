@@ -7,6 +7,8 @@
     final = rmsnorm(x)
     logits = W_head final
 
+Each of the seven matrices of a layer may have a bias (attention_bias and mlp_bias in transformers' configurations).
+
 Source: Touvron et al., LLaMA (2023); tensor names are GGUF's. Query and key rows in GGUF are permuted so that rotary
 pairs are neighbours.
 """
@@ -14,7 +16,7 @@ pairs are neighbours.
 from engine.families.emitter import Emitter
 from engine.families.family import Built
 from engine.families.run_state import Capacity
-from engine.families.transformer import allocate_state, emit_head, emit_projections
+from engine.families.transformer import allocate_state, emit_head, emit_projections, projection_tensors
 from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import WeightLoader
 from kernels.rotary import NEIGHBOURS
@@ -35,9 +37,11 @@ def build_llama(config: TransformerConfig, weights: WeightLoader, capacity: Capa
 def _emit_layer(emit: Emitter, config: TransformerConfig, name: str, angles: int) -> None:
     emit.norm(f"{name}.attn_norm.weight", config.epsilon)
     emit_projections(emit, config, name)
-    emit.attention(config, angles, pairing=NEIGHBOURS)
+    emit.attention(config, angles, pairing=NEIGHBOURS, biases=projection_tensors(emit.has, config, name, "bias"))
     emit.pack("attended", config.heads * config.head_dim)
     emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
+    emit.bias(f"{name}.attn_output.bias")
     emit.norm(f"{name}.ffn_norm.weight", config.epsilon)
     emit.feed_forward(f"{name}.ffn_gate.weight", f"{name}.ffn_up.weight", f"{name}.ffn_down.weight", config.ffn)
+    emit.bias(f"{name}.ffn_down.bias")
     emit.end_layer()

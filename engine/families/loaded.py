@@ -1,6 +1,7 @@
 """A model file turned into a runner: picks the family by architecture, compiles its kernels, repacks its weights."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from engine.families.compile import compile_kernels
 from engine.families.crossover import measured_crossover
 from engine.families.family import FamilyConfig
 from engine.families.memory_plan import MemoryNeeds, MemoryPlan, plan_memory
-from engine.families.registry import family_of
+from engine.families.registry import read_blueprint
 from engine.families.run_state import Capacity
 from engine.machine import available_memory
 from engine.runner import Runner
@@ -22,6 +23,8 @@ from engine.weights.weights_file import WeightsFile
 from kernels.activations import NEVER
 from kernels.cpu import TIER_NUMBERS, supported_tiers, usable_cores
 from kernels.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
 # Rows a step: enough for a prefill chunk; buffers grow with it.
@@ -50,6 +53,8 @@ class LoadedRunner:
     """A runner and what is known about it."""
 
     runner: Runner
+    file: WeightsFile  # the model as its family reads it
+    digests: Mapping[str, bytes]  # of that file's tensors, by name
     isa: str
     crossover: int | None  # rows from which matmuls take matrix tiles; None: they never do
     weights: WeightBytes  # that a step reads: not a draft's
@@ -63,10 +68,20 @@ class LoadedRunner:
 
 def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
     """Build the runner of a model file, with all that it will run compiled and warm."""
-    family = family_of(file)
+    try:
+        return _load_runner(file, options, progress)
+    except MemoryError as error:
+        raise OctavoError(
+            f"There is too little memory for {file.path}; free some, use fewer --lanes, or choose a smaller model."
+        ) from error
+
+
+def _load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
+    blueprint = read_blueprint(file)
+    family, config, file = blueprint.family, blueprint.config, blueprint.file
+    for warning in blueprint.warnings:
+        logger.warning("%s: %s", file.path, warning)
     isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
-    config = family.read_config(file)
-    file = family.view(file)
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
     tier = TIER_NUMBERS[isa]
@@ -105,6 +120,8 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
         raise
     return LoadedRunner(
         runner=runner,
+        file=file,
+        digests=loading.digests,
         isa=isa,
         crossover=None if crossover == NEVER else crossover,
         weights=built.step_bytes or weight_bytes,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.weights.metadata import Metadata
 
 
@@ -27,16 +27,19 @@ def read_mixture(metadata: Metadata, architecture: str) -> Mixture:
     mixture = Mixture(
         experts=experts,
         active=metadata.integer(f"{architecture}.expert_used_count", minimum=1, maximum=experts),
-        width=metadata.integer(f"{architecture}.expert_feed_forward_length", minimum=1),
-        shared_width=metadata.integer(f"{architecture}.expert_shared_feed_forward_length", 0),
+        width=metadata.layer_integer(f"{architecture}.expert_feed_forward_length", minimum=1),
+        shared_width=metadata.layer_integer(f"{architecture}.expert_shared_feed_forward_length", 0),
         renormalize=metadata.flag(f"{architecture}.expert_weights_norm", True),
-        scale=metadata.number(f"{architecture}.expert_weights_scale", 1.0),
+        scale=_scale(metadata, f"{architecture}.expert_weights_scale"),
     )
-    if mixture.scale <= 0:
-        raise ModelFileError(f"{metadata.path} is broken: the scale of its experts' weights is {mixture.scale}.")
     if mixture.width % 16 or mixture.shared_width % 16:
         raise UnsupportedModelError(
             f"{metadata.path} has experts of {mixture.width} and shared ones of {mixture.shared_width} values;"
             " this version needs multiples of 16."
         )
     return mixture
+
+
+def _scale(metadata: Metadata, key: str) -> float:
+    """Of the experts' weights; 0 says, as in llama.cpp, that there is none."""
+    return 1.0 if metadata.number(key, 1.0) == 0 else metadata.positive(key, 1.0, maximum=1e6)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from engine.families.registry import family_of
+from engine.families.registry import read_blueprint
 from engine.weights.metadata import Metadata
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
@@ -43,11 +43,13 @@ class ModelCard:
     draft_bytes: int  # that a guess of the draft head reads, beside the head
     kv: tuple[KvCard, ...]
     state_bytes: int  # of a sequence, in recurrent layers
+    warnings: tuple[str, ...]  # a line for each thing in the file that changes nothing here
 
 
 def read_model_card(file: WeightsFile, name: str, kv_type: KvType) -> ModelCard:
     """Read the metadata and the list of tensors, no weights. Raises ModelFileError or UnsupportedModelError."""
-    config = family_of(file).read_config(file)
+    blueprint = read_blueprint(file)
+    config = blueprint.config
     metadata, prefix = Metadata(file.metadata, file.path), file.architecture
     layers = metadata.integer(f"{prefix}.block_count", minimum=1)
     drafts = metadata.integer(f"{prefix}.nextn_predict_layers", 0, maximum=layers)
@@ -77,6 +79,7 @@ def read_model_card(file: WeightsFile, name: str, kv_type: KvType) -> ModelCard:
             for group in config.kv_layers
         ),
         state_bytes=config.state_bytes,
+        warnings=blueprint.warnings,
     )
 
 

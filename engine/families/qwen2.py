@@ -33,7 +33,7 @@ def build_qwen2(config: TransformerConfig, weights: WeightLoader, capacity: Capa
 def _emit_layer(emit: Emitter, config: TransformerConfig, name: str, angles: int) -> None:
     emit.norm(f"{name}.attn_norm.weight", config.epsilon)
     emit_projections(emit, config, name)
-    emit.attention(config, angles, biases=projection_tensors(emit, config, name, "bias"))
+    emit.attention(config, angles, biases=projection_tensors(emit.has, config, name, "bias"))
     emit.pack("attended", config.heads * config.head_dim)
     emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
     emit.norm(f"{name}.ffn_norm.weight", config.epsilon)

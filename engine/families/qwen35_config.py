@@ -41,7 +41,7 @@ def read_qwen35_config(file: WeightsFile) -> Qwen35Config:
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     mixture = read_mixture(metadata, name) if metadata.integer(f"{name}.expert_count", 0) else None
     if mixture is not None:
-        shared["ffn"] = metadata.integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
+        shared["ffn"] = metadata.layer_integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
     blocks, drafts = base.layers, metadata.integer(f"{name}.nextn_predict_layers", 0)
     if drafts > 1:
         raise UnsupportedModelError(f"{file.path} has {drafts} draft layers; this version runs one.")
@@ -84,15 +84,12 @@ def read_delta_shape(file: WeightsFile) -> DeltaShape:
 
 def _recurrent(metadata: Metadata, name: str, layers: int) -> tuple[bool, ...]:
     """Which layers are recurrent: the file may name each, or an interval at which the others stand."""
-    key = f"{name}.attention.recurrent_layers"
-    named = metadata.values.get(key)
-    if isinstance(named, list):
-        if len(named) < layers or not all(isinstance(value, bool) for value in named):
-            raise ModelFileError(f"{metadata.path} is broken: its metadata key {key!r} does not tell of each layer.")
-        recurrent = tuple(named[:layers])
-    else:
-        interval = metadata.integer(f"{name}.full_attention_interval", _INTERVAL, minimum=1)
-        recurrent = tuple((layer + 1) % interval != 0 for layer in range(layers))
+    interval = metadata.integer(f"{name}.full_attention_interval", _INTERVAL, minimum=1)
+    recurrent = tuple((layer + 1) % interval != 0 for layer in range(layers))
+    named = metadata.flags(f"{name}.attention.recurrent_layers", layers)
+    if named is not None and f"{name}.full_attention_interval" in metadata and named != recurrent:
+        raise ModelFileError(f"{metadata.path} is broken: it names its recurrent layers twice, and differently.")
+    recurrent = named or recurrent
     if all(recurrent) or not any(recurrent):
         raise UnsupportedModelError(
             f"{metadata.path} has layers of one kind only; this version runs {name} models of both kinds."

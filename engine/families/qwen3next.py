@@ -82,13 +82,6 @@ class _UngroupedFile(FileView):
             [super(_UngroupedFile, self).rows(source, at, many) for at, many in self._runs(name, first, count)]
         )
 
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        if name not in self._parts:
-            super().release(name, first_row, rows)
-            return
-        for at, many in self._runs(name, first_row, rows):
-            self._file.release(self._parts[name].source, at, many)
-
     def _runs(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
         """Where some rows stand: beginnings and lengths of those that follow one another."""
         wanted = self._parts[name].rows[first : first + count]

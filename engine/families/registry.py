@@ -1,11 +1,13 @@
 """The families that this version runs, by the architecture's name in GGUF."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import UnsupportedModelError
 from engine.families.family import Family
 from engine.families.gemma3 import build_gemma3
 from engine.families.gemma3_config import read_gemma3_config
+from engine.families.keys import check_keys
 from engine.families.llama import build_llama
 from engine.families.mixture_emitter import mixture_kernels
 from engine.families.qwen2 import build_qwen2
@@ -14,19 +16,39 @@ from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
 from engine.families.qwen3next import ungrouped
 from engine.families.qwen35 import build_qwen35, qwen35_kernels
 from engine.families.qwen35_config import read_qwen35_config
+from engine.families.tensor_shapes import (
+    check_tensors,
+    gemma3_shapes,
+    llama_shapes,
+    qwen2_shapes,
+    qwen3_shapes,
+    qwen3moe_shapes,
+    qwen35_shapes,
+)
 from engine.families.transformer_config import read_dense_config
+from engine.weights.metadata import Metadata
 from engine.weights.weights_file import WeightsFile
 
 FAMILIES: dict[str, Family[Any]] = {
-    "llama": Family(read_dense_config, build_llama),
-    "qwen2": Family(read_dense_config, build_qwen2),
-    "qwen3": Family(read_dense_config, build_qwen3),
-    "qwen3moe": Family(read_qwen3moe_config, build_qwen3moe, mixture_kernels),
-    "qwen35": Family(read_qwen35_config, build_qwen35, qwen35_kernels),
-    "qwen35moe": Family(read_qwen35_config, build_qwen35, qwen35_kernels),
-    "qwen3next": Family(read_qwen35_config, build_qwen35, qwen35_kernels, ungrouped),
-    "gemma3": Family(read_gemma3_config, build_gemma3),
+    "llama": Family(read_dense_config, llama_shapes, build_llama),
+    "qwen2": Family(read_dense_config, qwen2_shapes, build_qwen2),
+    "qwen3": Family(read_dense_config, qwen3_shapes, build_qwen3),
+    "qwen3moe": Family(read_qwen3moe_config, qwen3moe_shapes, build_qwen3moe, mixture_kernels),
+    "qwen35": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels),
+    "qwen35moe": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels),
+    "qwen3next": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels, ungrouped),
+    "gemma3": Family(read_gemma3_config, gemma3_shapes, build_gemma3),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A model that this version runs as its maker means it, by its header alone."""
+
+    family: Family[Any]
+    config: Any  # the family's own FamilyConfig
+    file: WeightsFile  # with the tensors that the family reads
+    warnings: tuple[str, ...]  # a line for each thing in it that changes nothing here
 
 
 def family_of(file: WeightsFile) -> Family[Any]:
@@ -37,3 +59,22 @@ def family_of(file: WeightsFile) -> Family[Any]:
             f"{file.path} is of the architecture {file.architecture!r}; this version runs: {', '.join(FAMILIES)}."
         )
     return family
+
+
+def read_blueprint(file: WeightsFile) -> Blueprint:
+    """Check all keys of the architecture and all tensors; nothing of any size is allocated or read.
+
+    Raises ModelFileError or UnsupportedModelError, with the name of the key or the tensor that is at fault.
+    """
+    family = family_of(file)
+    warnings = check_keys(file)
+    config = family.read_config(file)
+    view = family.view(file)
+    check_tensors(view, family.tensors(config, view.tensors))
+    rows = Metadata(file.metadata, file.path).integer(f"{file.architecture}.vocab_size", config.vocabulary)
+    if rows != config.vocabulary:
+        warnings.append(
+            f"The key {file.architecture}.vocab_size = {rows} is not the number of embeddings, {config.vocabulary},"
+            " which counts."
+        )
+    return Blueprint(family=family, config=config, file=view, warnings=tuple(warnings))

@@ -12,6 +12,9 @@ from engine.families.rotary_angles import rotary_frequencies, rotary_table
 from engine.weights.load import WeightLoader
 from engine.weights.metadata import Metadata
 
+DIVISORS = "rope_freqs.weight"
+_MOST = 1e15  # of a base or a factor: within it no angle loses all its digits
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rope:
@@ -21,20 +24,20 @@ class Rope:
     dimensions: int  # of a head, that turn
     factor: float = 1.0  # linear scaling: positions are divided by it
     yarn: "Yarn | None" = None
+    magnitude: float = 1.0  # what cosines and sines are multiplied by
 
     def table(self, weights: WeightLoader, positions: int) -> NDArray[np.float32]:
         """Cosine and sine of each position and pair: float32 [positions, pairs * 2].
 
-        `rope_freqs.weight` (Llama 3.1 and later) holds a divisor for each pair's frequency.
+        `rope_freqs.weight` (Llama 3.1 and later) holds a divisor for each pair's frequency; a scaling comes after it.
         """
         pairs = self.dimensions // 2
         frequencies = rotary_frequencies(self.base, pairs)
+        if weights.has(DIVISORS):
+            frequencies = frequencies / weights.vector(DIVISORS, pairs).astype(np.float64)
         if self.yarn is not None:
-            return rotary_table(self.yarn.scaled(frequencies, self.base), positions, self.yarn.magnitude)
-        frequencies = frequencies / self.factor
-        if weights.has("rope_freqs.weight"):
-            frequencies = frequencies / weights.vector("rope_freqs.weight", pairs).astype(np.float64)
-        return rotary_table(frequencies, positions)
+            frequencies = self.yarn.scaled(frequencies, self.base)
+        return rotary_table(frequencies / self.factor, positions, self.magnitude)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +48,11 @@ class Yarn:
     original_context: int  # tokens that the model was first trained for
     beta_fast: float  # pairs that turn more often than this over that context are left alone
     beta_slow: float  # pairs that turn less often are stretched by the whole factor
-    attention: float  # beside the usual growth of attention with the factor
 
     @property
     def magnitude(self) -> float:
-        """What cosines and sines are multiplied by, so that attention stays as sharp: 0.1 ln(factor) + 1, usually."""
-        with localcontext() as context:  # NumPy's and libm's logarithms differ from machine to machine
-            context.prec = 40
-            return self.attention * (0.1 * float(Decimal(self.factor).ln()) + 1)
+        """What cosines and sines are multiplied by, so that attention stays as sharp: 0.1 ln(factor) + 1."""
+        return 0.1 * _logarithm(self.factor) + 1
 
     def scaled(self, frequencies: NDArray[np.float64], base: float) -> NDArray[np.float64]:
         """The frequencies of all pairs, float64 [pairs], blended between their own and the stretched ones."""
@@ -64,49 +64,65 @@ class Yarn:
 
     def _pair_of(self, turns: float, pairs: int, base: float) -> float:
         """The number of the pair, in between two, that turns so often over the original context."""
-        return pairs * math.log(self.original_context / (turns * 2 * math.pi)) / math.log(base)
+        return pairs * _logarithm(self.original_context / (turns * 2 * math.pi)) / _logarithm(base)
+
+
+def _logarithm(value: float) -> float:
+    """The natural logarithm, rounded once: NumPy's and libm's differ from machine to machine."""
+    with localcontext() as context:
+        context.prec = 40
+        return float(Decimal(value).ln())
 
 
 def read_rope(metadata: Metadata, architecture: str, head_dim: int) -> Rope:
-    """Read and check the `rope.*` keys of an architecture."""
+    """Read and check the `rope.*` keys of an architecture, as llama.cpp means them.
+
+    A factor without a type is a linear scaling; files of before have it as `rope.scale_linear`.
+    """
+    prefix = f"{architecture}.rope"
+    kind = metadata.text(f"{prefix}.scaling.type", "linear")
+    if kind not in ("none", "linear", "yarn"):
+        raise UnsupportedModelError(f"{metadata.path} scales its positions by {kind!r}, which this version cannot do.")
+    yarn = _read_yarn(metadata, f"{prefix}.scaling") if kind == "yarn" else None
+    attention = metadata.positive(f"{prefix}.scaling.attn_factor", 1.0, maximum=_MOST)
     rope = Rope(
-        base=metadata.number(f"{architecture}.rope.freq_base", 10000.0),
-        dimensions=metadata.integer(f"{architecture}.rope.dimension_count", head_dim, minimum=2),
-        factor=_factor(metadata, f"{architecture}.rope.scaling"),
-        yarn=_read_yarn(metadata, f"{architecture}.rope.scaling"),
+        base=metadata.positive(f"{prefix}.freq_base", 10000.0, maximum=_MOST),
+        dimensions=metadata.integer(f"{prefix}.dimension_count", head_dim, minimum=2),
+        factor=_factor(metadata, prefix) if kind == "linear" else 1.0,
+        yarn=yarn,
+        magnitude=attention if yarn is None else attention * yarn.magnitude,
     )
     if rope.dimensions > head_dim or rope.dimensions % 2:
         raise ModelFileError(f"{metadata.path} is broken: it turns {rope.dimensions} of {head_dim} dimensions.")
-    if rope.base <= 0 or (rope.yarn is not None and rope.base == 1):
+    if rope.base <= 1:
         raise ModelFileError(f"{metadata.path} is broken: its rope base is {rope.base}.")
     return rope
 
 
-def _factor(metadata: Metadata, key: str) -> float:
-    kind = metadata.text(f"{key}.type", "none")
-    if kind in ("none", "yarn"):
-        return 1.0
-    if kind != "linear":
-        raise UnsupportedModelError(f"{metadata.path} scales its positions by {kind!r}, which this version cannot do.")
-    factor = metadata.number(f"{key}.factor", 1.0)
-    if factor <= 0:
-        raise ModelFileError(f"{metadata.path} is broken: its rope scaling factor is {factor}.")
-    return factor
+def _factor(metadata: Metadata, prefix: str) -> float:
+    """Of a linear scaling; 0 says, as in llama.cpp, that there is none."""
+    key = f"{prefix}.scaling.factor"
+    if key not in metadata:
+        key = f"{prefix}.scale_linear"
+    return 1.0 if metadata.number(key, 0.0) == 0 else metadata.positive(key, maximum=_MOST)
 
 
-def _read_yarn(metadata: Metadata, key: str) -> Yarn | None:
-    if metadata.text(f"{key}.type", "none") != "yarn":
-        return None
+def _read_yarn(metadata: Metadata, key: str) -> Yarn:
     if metadata.number(f"{key}.yarn_log_multiplier", 0.0) or metadata.number(f"{key}.yarn_ext_factor", 1.0) != 1:
         raise UnsupportedModelError(f"{metadata.path} has a yarn scaling of a kind that this version cannot do.")
-    attention = metadata.number(f"{key}.attn_factor", 1.0) * metadata.number(f"{key}.yarn_attn_factor", 1.0)
     yarn = Yarn(
-        factor=metadata.number(f"{key}.factor"),
+        factor=metadata.number(f"{key}.factor", maximum=_MOST),
         original_context=metadata.integer(f"{key}.original_context_length", minimum=1),
-        beta_fast=metadata.number(f"{key}.yarn_beta_fast", 32.0),
-        beta_slow=metadata.number(f"{key}.yarn_beta_slow", 1.0),
-        attention=attention,
+        beta_fast=metadata.positive(f"{key}.yarn_beta_fast", 32.0, maximum=_MOST),
+        beta_slow=metadata.positive(f"{key}.yarn_beta_slow", 1.0, maximum=_MOST),
     )
-    if yarn.factor < 1 or yarn.beta_fast <= 0 or yarn.beta_slow <= 0 or attention <= 0:
-        raise ModelFileError(f"{metadata.path} is broken: the numbers of its yarn scaling make no sense.")
+    if yarn.factor < 1:
+        raise ModelFileError(f"{metadata.path} is broken: the factor of its yarn scaling is {yarn.factor}.")
+    magnitude = metadata.number(f"{key}.yarn_attn_factor", yarn.magnitude)
+    if abs(magnitude - yarn.magnitude) > 1e-5 * yarn.magnitude:
+        # To transformers it is the whole magnitude, to llama.cpp nothing or a factor of it.
+        raise UnsupportedModelError(
+            f"{metadata.path} says {key}.yarn_attn_factor = {magnitude:g}, which programs understand differently;"
+            f" this version reads {key}.attn_factor, a factor beside 0.1 ln(factor) + 1."
+        )
     return yarn

@@ -1,6 +1,6 @@
 """What the builders of transformers share: the scratch of their layers, and the way from the last layer to logits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def allocate_state(
 
 def emit_projections(emit: Emitter, config: TransformerConfig, name: str) -> None:
     """W_q n, W_k n and W_v n of the packed input n, for layer `name`."""
-    tensors, buffers = projection_tensors(emit, config, name, "weight"), ("query", "key", "value")
+    tensors, buffers = projection_tensors(emit.has, config, name, "weight"), ("query", "key", "value")
     if len(tensors) == 1:
         (joined,) = tensors
         emit.matmuls(joined, dict(zip(buffers, _projection_rows(config), strict=True)))
@@ -44,10 +44,10 @@ def emit_projections(emit: Emitter, config: TransformerConfig, name: str) -> Non
         emit.matmul(weight, buffer, rows, barrier=buffer == buffers[-1])
 
 
-def projection_tensors(emit: Emitter, config: TransformerConfig, name: str, kind: str) -> dict[str, int]:
+def projection_tensors(has: Callable[[str], bool], config: TransformerConfig, name: str, kind: str) -> dict[str, int]:
     """The tensors of queries, keys and values and their rows; `kind`: weight or bias. Some files have all in one."""
     rows, joined = _projection_rows(config), f"{name}.attn_qkv.{kind}"
-    if emit.has(joined):
+    if has(joined):
         return {joined: sum(rows)}
     return {f"{name}.attn_{part}.{kind}": count for part, count in zip("qkv", rows, strict=True)}
 

@@ -49,25 +49,31 @@ def read_transformer_config(file: WeightsFile) -> TransformerConfig:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise ModelFileError(f"{file.path} is incomplete: it has no token_embd.weight matrix.")
-    heads = metadata.integer(f"{name}.attention.head_count", minimum=1)
+    heads = metadata.layer_integer(f"{name}.attention.head_count", minimum=1)
     hidden = metadata.integer(f"{name}.embedding_length", minimum=1)
     head_dim = metadata.integer(f"{name}.attention.key_length", hidden // heads, minimum=1)
     experts = metadata.integer(f"{name}.expert_count", 0)
+    ffn = metadata.layer_integer(f"{name}.feed_forward_length", 0 if experts else None, minimum=0 if experts else 1)
     config = TransformerConfig(
         layers=metadata.integer(f"{name}.block_count", minimum=1, maximum=1024),
         hidden=hidden,
         heads=heads,
-        kv_heads=metadata.integer(f"{name}.attention.head_count_kv", heads, minimum=1),
+        kv_heads=metadata.layer_integer(f"{name}.attention.head_count_kv", heads, minimum=1),
         head_dim=head_dim,
-        ffn=metadata.integer(f"{name}.feed_forward_length", 0 if experts else None, minimum=0 if experts else 1),
+        ffn=ffn,
         vocabulary=embedding.shape[0],
         context_length=metadata.integer(f"{name}.context_length", minimum=1),
-        epsilon=metadata.number(f"{name}.attention.layer_norm_rms_epsilon"),
-        attention_scale=metadata.number(f"{name}.attention.scale", 1 / math.sqrt(head_dim)),
+        epsilon=metadata.positive(f"{name}.attention.layer_norm_rms_epsilon", maximum=1.0),
+        attention_scale=_attention_scale(metadata, f"{name}.attention.scale", 1 / math.sqrt(head_dim)),
         rope=read_rope(metadata, name, head_dim),
     )
     _check(config, metadata, name)
     return config
+
+
+def _attention_scale(metadata: Metadata, key: str, usual: float) -> float:
+    """Of queries; 0 says, as in llama.cpp, that it is the usual one."""
+    return usual if metadata.number(key, 0.0) == 0 else metadata.positive(key, maximum=1e6)
 
 
 def read_dense_config(file: WeightsFile) -> TransformerConfig:
@@ -84,12 +90,10 @@ def _check(config: TransformerConfig, metadata: Metadata, name: str) -> None:
     path = metadata.path
     if config.heads % config.kv_heads:
         raise ModelFileError(f"{path} is broken: {config.heads} heads do not share {config.kv_heads} KV heads evenly.")
-    if config.epsilon <= 0 or config.attention_scale <= 0:
-        raise ModelFileError(f"{path} is broken: its norm epsilon or its attention scale is not positive.")
     if config.head_dim % 16 or config.hidden % 16 or config.ffn % 16:
         raise UnsupportedModelError(
             f"{path} has heads of {config.head_dim}, hidden rows of {config.hidden} and FFN rows of {config.ffn}"
             " values; this version needs multiples of 16."
         )
-    if metadata.integer(f"{name}.attention.value_length", config.head_dim) != config.head_dim:
+    if metadata.layer_integer(f"{name}.attention.value_length", config.head_dim) != config.head_dim:
         raise UnsupportedModelError(f"{path} has keys and values of different lengths, which this version cannot do.")

@@ -98,21 +98,16 @@ def _pieces(
     """The tensor's rows in order, made some pieces ahead by the pool."""
     rows = math.prod(tensor.shape[:-1])
     step = max(1, _PIECE_BYTES // (4 * tensor.shape[-1]))
-    ahead: deque[tuple[int, Future[NDArray[np.uint8]]]] = deque()
+    ahead: deque[Future[NDArray[np.uint8]]] = deque()
     for first in range(0, rows, step):
-        file.check_size()
-        ahead.append((first, pool.submit(file.rows, tensor.name, first, min(step, rows - first))))
+        ahead.append(pool.submit(file.rows, tensor.name, first, min(step, rows - first)))
         if len(ahead) > threads:
-            yield _taken(file, tensor, *ahead.popleft(), watch)
+            yield _taken(ahead, watch)
     while ahead:
-        yield _taken(file, tensor, *ahead.popleft(), watch)
+        yield _taken(ahead, watch)
 
 
-def _taken(
-    file: WeightsFile, tensor: TensorInfo, first: int, made: "Future[NDArray[np.uint8]]", watch: _Watch
-) -> NDArray[np.uint8]:
-    piece = made.result()
+def _taken(ahead: "deque[Future[NDArray[np.uint8]]]", watch: _Watch) -> NDArray[np.uint8]:
+    piece = ahead.popleft().result()
     watch.count(piece.nbytes)
-    if first:  # what was written before is needed no more
-        file.release(tensor.name, 0, first)
     return piece

@@ -48,9 +48,6 @@ class FileView:
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
         return self._file.rows(name, first, count)
 
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        self._file.release(name, first_row, rows)
-
     def check_size(self) -> None:
         self._file.check_size()
 

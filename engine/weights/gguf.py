@@ -75,14 +75,12 @@ class GgufFile:
         return self._mapped.view(tensor.offset, tensor.nbytes).reshape(rows, tensor.nbytes // rows)
 
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """Some rows of what `raw` gives: uint8 [count, row_bytes]."""
-        return self.raw(name)[first : first + count]
-
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        """Give the memory of the pages of some rows back; reading them again is slower, but still right."""
+        """Some rows of what `raw` gives, read from the file: uint8 [count, row_bytes]."""
         tensor = self.tensors[name]
         row_bytes = tensor.nbytes // math.prod(tensor.shape[:-1])
-        self._mapped.release(tensor.offset + first_row * row_bytes, rows * row_bytes)
+        rows = np.empty((count, row_bytes), np.uint8)
+        self._mapped.read_into(tensor.offset + first * row_bytes, rows)
+        return rows
 
     def check_size(self) -> None:
         """Raise ModelFileError if the file was cut since it was opened: a page that is gone would end the process."""

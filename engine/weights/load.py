@@ -1,5 +1,6 @@
 """From tensors of a file to what kernels read: matrices repacked x16, vectors as float32, embeddings by row."""
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.weights.digest import PIECE_BYTES, Piece, joined, piece_digest, pieces_of, submit_digest
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.weight_bytes import WeightBytes
 from engine.weights.weights_file import WeightsFile
@@ -20,9 +22,6 @@ from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into, packer
 from kernels.quant.rows import RowReader, dequantize_rows, row_dequantizer
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
-
-# Bytes of rows that one thread takes at a time: they bound the memory that loading needs beside the weights.
-_PIECE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,13 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some neighbouring rows of a matrix, and the groups that they fill."""
+class _Packing:
+    """A matrix of the file, and how it is packed."""
 
     name: str
     kind: WeightType
     stored: WeightType
-    first_row: int
-    rows: int
-    packed: NDArray[np.uint8]
+    packed: NDArray[np.uint8]  # [groups of 16 outputs, blocks, packed bytes]
     columns: int
 
 
@@ -70,9 +67,10 @@ def _stored(kind: WeightType, activations: str) -> WeightType:
 
 
 class WeightLoader:
-    """Takes tensors out of one file, checks their shapes and types, and lets go of the file's pages behind itself.
+    """Takes tensors out of one file, and checks their shapes and types.
 
-    Matrices are repacked by threads of their own while the program is built; `finish` waits for them.
+    Matrices are repacked by threads of their own while the program is built; `finish` waits for them. The same threads
+    take the digest of every byte of the file's tensors.
     """
 
     def __init__(self, file: WeightsFile, *, activations: str, progress: Callable[[float], None]) -> None:
@@ -81,9 +79,10 @@ class WeightLoader:
         self._progress = progress
         self._arena = Arena()
         self._threads = ThreadPoolExecutor(usable_cores(), "octavo-load")
-        self._pending: list[tuple[Future[None], int]] = []  # with the bytes of each in the file
+        self._pending: dict[str, list[Future[bytes]]] = {}  # by tensor: the digests of its pieces
         self._matrices: dict[str, Matrix] = {}
         self.bytes = WeightBytes(0)  # of what has been taken out so far
+        self.digests: dict[str, bytes] = {}  # of all tensors, once `finish` has returned
 
     def __enter__(self) -> Self:
         return self
@@ -127,22 +126,24 @@ class WeightLoader:
         for kernel in loading_kernels(kind, self._activations):
             _ = kernel.address  # compiled now if need be, and not by each thread
         packed = self._arena.zeroed((-(-outputs // ROWS), blocks_of(stored, columns), stored.packed_bytes))
-        file_row_bytes = self._file.tensors[name].nbytes // outputs
-        row_bytes = max(file_row_bytes, columns * 4 if stored is not kind else 0)
-        groups = max(1, _PIECE_BYTES // (row_bytes * ROWS))
-        for first in range(0, len(packed), groups):
-            rows = min(groups * ROWS, outputs - first * ROWS)
-            piece = _Piece(name, kind, stored, first * ROWS, rows, packed[first : first + groups], columns)
-            self._pending.append((self._threads.submit(self._fill, piece), rows * file_row_bytes))
+        packing = _Packing(name, kind, stored, packed, columns)
+        pieces = pieces_of(self._file.tensors[name])
+        self._pending[name] = [self._threads.submit(self._fill, packing, piece) for piece in pieces]
         return Matrix(stored, packed, columns)
 
     def finish(self) -> WeightBytes:
         """Wait until every matrix is in memory; returns what all of them take."""
-        done, total = 0, sum(nbytes for _, nbytes in self._pending)
-        for future, nbytes in self._pending:
-            self._progress(done / total)
-            future.result()
-            done += nbytes
+        tensors = self._file.tensors
+        for name in tensors.keys() - self._pending.keys():  # small ones, and embeddings that stay in the file
+            self._pending[name] = submit_digest(self._file, tensors[name], self._threads)
+        done, total = 0.0, max(1, sum(info.nbytes for info in tensors.values()))
+        for name, pieces in self._pending.items():
+            digests = []
+            for piece in pieces:
+                self._progress(done / total)
+                digests.append(piece.result())
+                done += tensors[name].nbytes / len(pieces)
+            self.digests[name] = joined(digests)
         self._progress(1.0)
         return self.bytes
 
@@ -151,25 +152,41 @@ class WeightLoader:
         """Where the matrices lie."""
         return self._arena.used
 
-    def _fill(self, piece: _Piece) -> None:
-        self._file.check_size()
-        rows = self._file.rows(piece.name, piece.first_row, piece.rows)
-        if piece.stored is not piece.kind:
-            values = np.empty((len(rows), piece.columns), np.float32)
-            dequantize_rows(piece.kind, rows, np.arange(len(rows)), values)
-            rows = values.view(np.uint8)
-        pack_into(piece.stored, rows, piece.packed)
-        self._file.release(piece.name, piece.first_row, piece.rows)
+    def _fill(self, packing: _Packing, piece: Piece) -> bytes:
+        """Read a piece and pack it; returns its digest."""
+        rows = self._file.rows(packing.name, *piece)
+        digest = piece_digest(rows)
+        step = len(rows)
+        if packing.stored is not packing.kind:  # floats take more room than what they are made of
+            step = max(1, PIECE_BYTES // (4 * packing.columns * ROWS)) * ROWS
+        for first in range(0, len(rows), step):
+            part = rows[first : first + step]
+            group = (piece.first + first) // ROWS
+            packed = packing.packed[group : group + -(-len(part) // ROWS)]
+            pack_into(packing.stored, self._as_stored(packing, part), packed)
+        return digest
+
+    def _as_stored(self, packing: _Packing, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Rows of the file in the type that they are packed in."""
+        if packing.stored is packing.kind:
+            return rows
+        values = np.empty((len(rows), packing.columns), np.float32)
+        dequantize_rows(packing.kind, rows, np.arange(len(rows)), values)
+        return values.view(np.uint8)
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """Return a one-dimensional tensor as float32."""
         kind = self._kind(self._checked(name, (length,)))
-        return dequantize(kind, self._file.raw(name)).reshape(length).astype(np.float32)
+        return dequantize(kind, self._whole(name)).reshape(length).astype(np.float32)
 
     def table(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
         """Return a small matrix as plain float32 [rows, columns]."""
         kind = self._kind(self._checked(name, (rows, columns)))
-        return dequantize(kind, self._file.raw(name)).reshape(rows, columns).astype(np.float32)
+        return dequantize(kind, self._whole(name)).reshape(rows, columns).astype(np.float32)
+
+    def _whole(self, name: str) -> NDArray[np.uint8]:
+        """All rows of a small tensor, read."""
+        return self._file.rows(name, 0, math.prod(self._file.tensors[name].shape[:-1]))
 
     def embedding(self, name: str, rows: int, columns: int) -> Callable[[list[int], NDArray[np.float32]], None]:
         """Return the function that writes rows to float32 [ids, columns]; they stay in the file until they are used.

@@ -1,6 +1,10 @@
-"""A file of tensors in memory: read-only, its size checked when asked, its pages given back when asked."""
+"""A file of tensors: its header and single rows by a read-only mapping, all else by reading.
+
+What is read is an error where the file was cut or the disk fails; a page of the mapping would end the process.
+"""
 
 import mmap
+import os
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -17,44 +21,72 @@ class MappedBytes:
     def __init__(self, path: Path, suffix: str) -> None:
         """Raise ModelNotFoundError or ModelFileError; `suffix` is what a model's file ends in, for the messages."""
         self.path = path
-        self.buffer = _map(path, suffix)
+        self._descriptor = _open(path, suffix)
+        try:
+            self.buffer = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: a file emptied meanwhile
+            os.close(self._descriptor)
+            raise _unreadable(path, error) from error
 
     def __len__(self) -> int:
         return len(self.buffer)
 
     def view(self, start: int, size: int) -> NDArray[np.uint8]:
+        """Bytes of the mapping, read when they are looked at."""
         return np.frombuffer(self.buffer, dtype=np.uint8, count=size, offset=start)
 
-    def release(self, start: int, size: int) -> None:
-        """Give the memory of the pages that hold these bytes back; reading them again is slower, but still right."""
-        if hasattr(mmap, "MADV_DONTNEED") and size > 0:
-            first = start // mmap.PAGESIZE * mmap.PAGESIZE
-            self.buffer.madvise(mmap.MADV_DONTNEED, first, start + size - first)
+    def read_into(self, start: int, target: NDArray[np.uint8]) -> None:
+        """Fill `target`, contiguous uint8, with the bytes from `start` on. Raises ModelFileError."""
+        rest = target.data.cast("B")
+        while rest:
+            try:
+                count = os.preadv(self._descriptor, [rest], start)
+            except OSError as error:
+                raise _unreadable(self.path, error) from error
+            if count == 0:
+                raise self._cut()
+            rest, start = rest[count:], start + count
 
     def check_size(self) -> None:
         """Raise ModelFileError if the file was cut since it was opened: a page that is gone would end the process."""
         if self.buffer.size() < len(self.buffer):
-            raise ModelFileError(f"{self.path} was cut short while it was in use; fetch it again and restart.")
+            raise self._cut()
 
     def close(self) -> None:
+        """Close the file; may be called again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
         # A mapping with views cannot be closed; the last view to go unmaps it.
         with suppress(BufferError):
             self.buffer.close()
 
+    def _cut(self) -> ModelFileError:
+        return ModelFileError(f"{self.path} was cut short while it was in use; fetch it again and restart.")
 
-def _map(path: Path, suffix: str) -> mmap.mmap:
+
+def _open(path: Path, suffix: str) -> int:
+    """A descriptor of a regular file that is not empty."""
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise ModelFileError(f"{path} is a folder, not a model file; give the path of the {suffix} file in it.")
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"{path} is not a regular file; give the path of a {suffix} file.")
-        if status.st_size == 0:
-            raise ModelFileError(f"{path} is empty; fetch the file again.")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"There is no file {path}; check the path.") from error
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path, or a file emptied meanwhile
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelFileError(f"{path} cannot be read: {reason}; check the path and its permissions.") from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise _unreadable(path, error) from error
+    status = os.fstat(descriptor)
+    reason = None
+    if stat.S_ISDIR(status.st_mode):
+        reason = f"is a folder, not a model file; give the path of the {suffix} file in it."
+    elif not stat.S_ISREG(status.st_mode):
+        reason = f"is not a regular file; give the path of a {suffix} file."
+    elif status.st_size == 0:
+        reason = "is empty; fetch the file again."
+    if reason is not None:
+        os.close(descriptor)
+        raise ModelFileError(f"{path} {reason}")
+    return descriptor
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> ModelFileError:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return ModelFileError(f"{path} cannot be read: {reason}; check the path and its permissions.")

@@ -54,9 +54,6 @@ class MergedFiles:
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
         return self._owners[name].rows(name, first, count)
 
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        self._owners[name].release(name, first_row, rows)
-
     def check_size(self) -> None:
         for file in self._files:
             file.check_size()

@@ -1,4 +1,7 @@
-"""Typed access to a model's metadata: a key that is missing, of another type or out of range is a clear error."""
+"""Typed access to a model's metadata: a key that is missing, of another type or out of range is a clear error.
+
+Arrays of numbers and of flags are NumPy's, as GGUF's reader gives them, or lists, as JSON's does.
+"""
 
 import math
 from collections.abc import Mapping
@@ -6,11 +9,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TypeVar
 
-from engine.errors import ModelFileError
+import numpy as np
+
+from engine.errors import ModelFileError, UnsupportedModelError
 
 T = TypeVar("T")
 
 MAX_INT32 = 2**31 - 1
+SMALLEST_FLOAT32 = 1.2e-38  # with all its digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,32 @@ class Metadata:
             raise self._mismatch(key, f"from {minimum} to {maximum}")
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """A finite number; an integer will do."""
+    def layer_integer(self, key: str, default: int | None = None, *, minimum: int = 0) -> int:
+        """An integer, or an array with the same one for each layer: files may hold either.
+
+        Raises UnsupportedModelError where layers differ.
+        """
+        value = self._array(key)
+        if value is None:
+            return self.integer(key, default, minimum=minimum)
+        if not value or any(other != value[0] for other in value):
+            raise UnsupportedModelError(
+                f"{self.path} has layers that differ in {key!r}: {value[:8]}; this version runs models whose layers"
+                " are alike."
+            )
+        return Metadata({key: value[0]}, self.path).integer(key, minimum=minimum)
+
+    def flags(self, key: str, count: int) -> tuple[bool, ...] | None:
+        """A flag for each of `count` layers, from an array of so many or more; None where the key holds no array."""
+        value = self._array(key)
+        if value is None:
+            return None
+        if len(value) < count or not all(isinstance(flag, bool) for flag in value):
+            raise self._mismatch(key, f"a flag for each of {count} layers")
+        return tuple(bool(flag) for flag in value[:count])
+
+    def number(self, key: str, default: float | None = None, *, maximum: float = math.inf) -> float:
+        """A finite number up to `maximum`; an integer will do."""
         value = self._value(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._mismatch(key, "a finite number")
@@ -42,6 +72,15 @@ class Metadata:
             number = math.inf
         if not math.isfinite(number):
             raise self._mismatch(key, "a finite number")
+        if number > maximum:
+            raise self._mismatch(key, f"at most {maximum:g}")
+        return number
+
+    def positive(self, key: str, default: float | None = None, *, maximum: float) -> float:
+        """A number above 0, and large enough to be one in float32."""
+        number = self.number(key, default, maximum=maximum)
+        if number < SMALLEST_FLOAT32:
+            raise self._mismatch(key, "above 0")
         return number
 
     def share(self, key: str, default: float) -> float:
@@ -70,6 +109,13 @@ class Metadata:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self._mismatch(key, "a list of strings")
         return value
+
+    def _array(self, key: str) -> list[object] | None:
+        """The members of an array, as Python's own values; None for anything else, or nothing."""
+        value = self.values.get(key)
+        if isinstance(value, np.ndarray):
+            return list(value.tolist())
+        return value if isinstance(value, list) else None
 
     def _value(self, key: str, default: T | None) -> object:
         value = self.values.get(key, default)

@@ -49,7 +49,7 @@ class StoredTensor:
 
 
 class SafetensorsFile:
-    """One open file; views of its tensors keep the mapping alive."""
+    """One open file."""
 
     def __init__(self, path: Path) -> None:
         """Raises ModelNotFoundError, ModelFileError or UnsupportedModelError, whatever the file holds."""
@@ -65,17 +65,25 @@ class SafetensorsFile:
         """Bytes of the file."""
         return len(self._mapped)
 
-    def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """Some rows as they lie in the file: uint8 [count, row_bytes], a read-only view."""
+    def view(self, name: str) -> NDArray[np.uint8]:
+        """All rows as they lie in the file: uint8 [rows, row_bytes], a read-only view of the mapping."""
         tensor = self.tensors[name]
-        row_bytes = tensor.nbytes // tensor.rows
-        return self._mapped.view(tensor.offset + first * row_bytes, count * row_bytes).reshape(count, row_bytes)
+        return self._mapped.view(tensor.offset, tensor.nbytes).reshape(tensor.rows, -1)
 
-    def release(self, name: str, first: int, count: int) -> None:
-        """Give the memory of the pages of some rows back."""
+    def rows(self, name: str, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Some rows as they lie in the file, read in the order of their numbers: uint8 [numbers, row_bytes]."""
         tensor = self.tensors[name]
         row_bytes = tensor.nbytes // tensor.rows
-        self._mapped.release(tensor.offset + first * row_bytes, count * row_bytes)
+        order = np.argsort(numbers, kind="stable")
+        found, at = np.empty((len(numbers), row_bytes), np.uint8), 0
+        for run in np.split(numbers[order], np.flatnonzero(np.diff(numbers[order]) != 1) + 1):
+            self._mapped.read_into(tensor.offset + int(run[0]) * row_bytes, found[at : at + len(run)])
+            at += len(run)
+        if np.array_equal(order, np.arange(len(order))):
+            return found
+        placed = np.empty_like(found)
+        placed[order] = found
+        return placed
 
     def check_size(self) -> None:
         self._mapped.check_size()

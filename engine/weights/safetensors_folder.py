@@ -1,6 +1,6 @@
 """A folder of config.json, tokenizer.json and safetensors, shown as the GGUF file that could be made of it.
 
-Tensors are made as they are asked for, row by row: nothing is converted ahead, and pages are given back behind.
+Tensors are made as they are asked for, row by row: nothing is converted ahead.
 """
 
 import math
@@ -60,11 +60,13 @@ class SafetensorsFolder:
         return self.path
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        shape = self.tensors[name].shape
-        return self.rows(name, 0, math.prod(shape[:-1]))
+        recipe = self._recipes.get(name)
+        if recipe is not None and recipe.is_stored:
+            return self._shards.view(recipe.sources[0])
+        return self.rows(name, 0, math.prod(self.tensors[name].shape[:-1]))
 
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """uint8 [count, row_bytes]: a view where the rows lie in the file as they are, else a copy."""
+        """uint8 [count, row_bytes]."""
         if name in self._made:
             made = self._made[name]
             return made.reshape(-1, made.shape[-1])[first : first + count].view(np.uint8)
@@ -73,23 +75,11 @@ class SafetensorsFolder:
         dtype = self._shards.tensors[recipe.sources[0]].dtype
         if recipe.columns is not None:
             stored = np.take(stored.view(f"u{_ELEMENT_BYTES[dtype]}"), recipe.columns, axis=1).view(np.uint8)
-        if not _is_widened(recipe):
+        if not recipe.is_widened:
             return stored
         values = as_float32(dtype, stored)
         changed = values if recipe.change is None else recipe.change(values)
         return np.ascontiguousarray(changed).view(np.uint8)
-
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        """Give the memory of the pages back that the rows were made of, and of what lies between these."""
-        if name in self._made:
-            return
-        recipe = self._recipes[name]
-        each = self._shards.tensors[recipe.sources[0]].rows
-        wanted = _order(recipe, first_row, rows)
-        first, last = int(wanted.min()), int(wanted.max())
-        for number in range(first // each, last // each + 1):
-            start, end = max(first - number * each, 0), min(last - number * each, each - 1)
-            self._shards.release(recipe.sources[number], start, end - start + 1)
 
     def check_size(self) -> None:
         self._shards.check_size()
@@ -127,24 +117,24 @@ class SafetensorsFolder:
             raise ModelFileError(f"{self.path} is broken: {unlike.name} is of another shape or type than {first.name}.")
         if not first.shape or 0 in first.shape or first.shape[-1] != recipe.shape[-1]:
             raise ModelFileError(f"{self.path} is broken: {first.name} has the shape {list(first.shape)}.")
-        type_name = "F32" if _is_widened(recipe) else first.dtype
+        type_name = "F32" if recipe.is_widened else first.dtype
         nbytes = math.prod(recipe.shape) * _ELEMENT_BYTES[type_name]
         return TensorInfo(name, recipe.shape, type_name, 0, nbytes)
 
     def _gathered(self, name: str, recipe: Recipe, first: int, count: int) -> NDArray[np.uint8]:
         """The wanted rows in their stored type, before any change: uint8 [count, row_bytes]."""
-        each = self._shards.tensors[recipe.sources[0]].rows
-        if recipe.rows is None and first // each == (first + count - 1) // each:
-            return self._shards.rows(recipe.sources[first // each], first % each, count)
-        wanted = _order(recipe, first, count)
-        if not 0 <= wanted.min() <= wanted.max() < each * len(recipe.sources):
+        stored = self._shards.tensors[recipe.sources[0]]
+        numbers = np.arange(first, first + count)
+        wanted = numbers if recipe.rows is None else recipe.rows(numbers)
+        if not 0 <= wanted.min() <= wanted.max() < stored.rows * len(recipe.sources):
             raise ModelFileError(f"{self.path} is broken: {name} is smaller than its config.json says.")
-        sources, places = np.divmod(wanted, each)
-        row_bytes = self._shards.rows(recipe.sources[0], 0, 1).shape[1]
-        gathered = np.empty((count, row_bytes), np.uint8)
+        sources, places = np.divmod(wanted, stored.rows)
+        if sources.min() == sources.max():
+            return self._shards.rows(recipe.sources[sources[0]], places)
+        gathered = np.empty((count, stored.nbytes // stored.rows), np.uint8)
         for number in np.unique(sources):
             there = sources == number
-            gathered[there] = self._shards.rows(recipe.sources[number], 0, each)[places[there]]
+            gathered[there] = self._shards.rows(recipe.sources[number], places[there])
         return gathered
 
 
@@ -159,12 +149,3 @@ def _sampling_metadata(folder: Path) -> dict[str, MetadataValue]:
     if "top_k" in config:
         asked["top_k"] = config.integer("top_k", minimum=-1)
     return {f"general.sampling.{key}": value for key, value in asked.items()}
-
-
-def _order(recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:
-    wanted = np.arange(first, first + count)
-    return wanted if recipe.rows is None else recipe.rows(wanted)
-
-
-def _is_widened(recipe: Recipe) -> bool:
-    return recipe.float32 or recipe.change is not None

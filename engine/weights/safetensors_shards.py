@@ -36,12 +36,13 @@ class SafetensorsShards:
         """Bytes of the files."""
         return sum(map(len, self._files.values()))
 
-    def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """Some rows as they lie in the file: uint8 [count, row_bytes], a read-only view."""
-        return self._owners[name].rows(name, first, count)
+    def view(self, name: str) -> NDArray[np.uint8]:
+        """All rows as they lie in the file: uint8 [rows, row_bytes], a read-only view of the mapping."""
+        return self._owners[name].view(name)
 
-    def release(self, name: str, first: int, count: int) -> None:
-        self._owners[name].release(name, first, count)
+    def rows(self, name: str, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Some rows as they lie in the file: uint8 [numbers, row_bytes]."""
+        return self._owners[name].rows(name, numbers)
 
     def check_size(self) -> None:
         for file in self._files.values():

@@ -43,10 +43,10 @@ class WeightsFile(Protocol):
         """
 
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
-        """Some rows of what `raw` gives, without making the others: uint8 [count, row_bytes]."""
+        """Some rows of what `raw` gives, read without the others: uint8 [count, row_bytes].
 
-    def release(self, name: str, first_row: int, rows: int) -> None:
-        """Give the memory of the pages of some rows back; reading them again is slower, but still right."""
+        Raises ModelFileError where a file was cut since it was opened, or the disk fails.
+        """
 
     def check_size(self) -> None:
         """Raise ModelFileError if a file was cut since it was opened: a page that is gone would end the process."""

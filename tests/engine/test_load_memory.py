@@ -19,8 +19,8 @@ THREADS, PIECE = 2, 2 << 20
 # Bytes beside the weights: of a type that is packed as it is, widened to float32 first, or quantized, which works on
 # float32 with some copies.
 LIMITS = {
-    ("int8", None): THREADS * PIECE,
-    ("f32", None): THREADS * 2 * PIECE,
+    ("int8", None): (THREADS + 1) * PIECE,
+    ("f32", None): THREADS * 3 * PIECE,
     ("int8", "q8_0"): THREADS * 24 * PIECE,
 }
 
@@ -51,8 +51,6 @@ def test_pages_that_are_read_are_counted(path: Path) -> None:
         before = resident_pages(path)
         assert file.raw("matrix").max() > 0
         assert resident_pages(path) - before > ROWS * COLUMNS
-        file.release("matrix", 0, ROWS)
-        assert resident_pages(path) < 1 << 20
 
 
 @pytest.mark.parametrize(("activations", "type_name"), LIMITS)
@@ -75,5 +73,4 @@ def test_a_matrix_passes_through_memory_in_pieces(
             tracemalloc.stop()
     assert matrix.packed.any() and taken < LIMITS[activations, type_name]
     assert len(pages) > 8
-    assert max(pages) < THREADS * 3 * PIECE  # quantized pieces are of twice the size in the file; and some read ahead
-    assert pages[-1] < PIECE
+    assert max(pages) < PIECE  # what is read is no page of a mapping

@@ -1,5 +1,7 @@
 """The op of gate and up: the bits of the plain matmul, the activation and the packing, however a step is shared out."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -43,10 +45,17 @@ class Layer:
         return np.random.default_rng(seed).standard_normal((count, self.columns)).astype(np.float32)
 
     def plain(
-        self, x: Float32, form: int, tier: str, activation: int = SILU, crossover: int | None = None
+        self,
+        x: Float32,
+        form: int,
+        tier: str,
+        activation: int = SILU,
+        crossover: int | None = None,
+        biases: Sequence[Float32 | None] = (None, None),
     ) -> Activations:
         """By the plain ops."""
         gate, up = (matmul(name, raw, x, tier) for name, raw in zip(self.names, self.raw, strict=True))
+        gate, up = (sums if bias is None else sums + bias for sums, bias in zip((gate, up), biases, strict=True))
         exponent = -gate
         if activation == GELU:
             factor = np.float32(-2 * np.sqrt(2 / np.pi))
@@ -68,6 +77,7 @@ class Layer:
         times: int = 1,
         crossover: int | None = None,
         tiles: dict[str, dict[str, int]] | None = None,
+        biases: Sequence[Float32 | None] = (None, None),
     ) -> Activations:
         """By the op under test, `times` times; units: groups of a unit and of a part.
 
@@ -106,6 +116,8 @@ class Layer:
             scratch=scratch.ctypes.data,
             counters=counters.ctypes.data,
             activation=activation,
+            gate_bias=0 if biases[0] is None else biases[0].ctypes.data,
+            up_bias=0 if biases[1] is None else biases[1].ctypes.data,
             packed=result.address,
             forms=form,
         )
@@ -151,6 +163,17 @@ def test_gelu_gives_the_bits_of_the_plain_ops(rows: int) -> None:
     result = layer.run(x, BLOCK32, TIERS[0], activation=GELU)
     assert same(result, layer.plain(x, BLOCK32, TIERS[0], GELU))
     assert not same(result, layer.run(x, BLOCK32, TIERS[0]))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 13, 70])
+def test_biases_are_added_to_the_finished_sums(rows: int, threads: int) -> None:
+    layer = Layer("Q4_1", "Q5_0", 160)
+    x, random = layer.rows(rows), np.random.default_rng(rows)
+    gate, up = (random.standard_normal(160, dtype=np.float32) for _ in range(2))
+    for biases in ((gate, up), (gate, None), (None, up)):
+        result = layer.run(x, BLOCK32, TIERS[0], threads=threads, units=(6, 2), rows_at_once=32, biases=biases)
+        assert same(result, layer.plain(x, BLOCK32, TIERS[0], biases=biases))
 
 
 @pytest.mark.parametrize("crossover", CROSSOVERS)

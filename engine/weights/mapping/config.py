@@ -81,14 +81,18 @@ def rope_parameters(config: Metadata, layer_type: str | None = None) -> Metadata
     return Metadata(rope, config.path)
 
 
-def rope_metadata(config: Metadata, rope: Metadata, default_base: float = 10000.0) -> Values:
+def rope_metadata(
+    config: Metadata, rope: Metadata, default_base: float = 10000.0, *, has_divisors: bool = False
+) -> Values:
     """The keys `rope.freq_base` and `rope.scaling.*`; of llama3's scaling there is none: see `frequency_divisors`.
 
-    Yarn also says `context_length`, which it stretches.
+    has_divisors: whether the family has a tensor for these. Yarn also says `context_length`, which it stretches.
     """
     values: Values = {"rope.freq_base": float32(rope.number("rope_theta", default_base))}
     match rope.text("rope_type", "default"):
-        case "default" | "llama3":
+        case "default":
+            return values
+        case "llama3" if has_divisors:
             return values
         case "linear":
             scaling: Values = {"rope.scaling.type": "linear", "rope.scaling.factor": float32(rope.number("factor"))}
@@ -97,7 +101,8 @@ def rope_metadata(config: Metadata, rope: Metadata, default_base: float = 10000.
             return values | _yarn(config, rope)
         case kind:
             raise UnsupportedModelError(
-                f"{config.path} scales its positions by {kind!r}; this version knows linear, llama3 and yarn."
+                f"{config.path} scales its positions by {kind!r}; this version knows linear and yarn, and llama3's"
+                " scaling for llama models."
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from engine.errors import UnsupportedModelError
+from engine.weights.mapping.config_keys import unknown_keys
 from engine.weights.mapping.gemma3 import map_gemma3
 from engine.weights.mapping.llama import map_llama
 from engine.weights.mapping.names import Stored
@@ -37,5 +38,6 @@ def map_model(config: Metadata, stored: Stored) -> Mapped:
             f"{config.path} is of the model type {kind!r}; this version reads folders of {', '.join(MAPPINGS)}."
         )
     mapped = MAPPINGS[kind](config, stored)
+    mapped.metadata |= unknown_keys(config, mapped.architecture)
     mapped.metadata = {f"{mapped.architecture}.{key}": value for key, value in mapped.metadata.items()}
     return mapped

@@ -39,7 +39,8 @@ def map_gemma3(config: Metadata, stored: Stored) -> Mapped:
         "attention.sliding_window": config.integer("sliding_window", minimum=1),
         "rope.freq_base_swa": float32(_local_base(config)),
     }
-    _check_scale(config)
+    if config.number("query_pre_attn_scalar") != config.integer("head_dim", minimum=1):  # of 27B
+        values["attention.scale"] = float32(config.positive("query_pre_attn_scalar", maximum=1e6) ** -0.5)
     recipes = translated(text_tensors(stored), ATTENTION | HEAD_NORMS | FEED_FORWARD | _NORMS, config)
     for name, recipe in recipes.items():
         if name.endswith("norm.weight"):
@@ -50,14 +51,13 @@ def map_gemma3(config: Metadata, stored: Stored) -> Mapped:
 def _local_base(config: Metadata) -> float:
     new = config.values.get("rope_parameters")
     if isinstance(new, dict) and isinstance(new.get("sliding_attention"), dict):
-        return rope_parameters(config, "sliding_attention").number("rope_theta", 10000.0)
+        sliding = rope_parameters(config, "sliding_attention")
+        if sliding.text("rope_type", "default") != "default":
+            raise UnsupportedModelError(
+                f"{config.path} scales the positions of its sliding layers, unlike any Gemma 3."
+            )
+        return sliding.number("rope_theta", 10000.0)
     return config.number("rope_local_base_freq", 10000.0)
-
-
-def _check_scale(config: Metadata) -> None:
-    """Scores are divided by the root of query_pre_attn_scalar; GGUF says nothing of it, so it must be the usual."""
-    if config.number("query_pre_attn_scalar") != config.integer("head_dim", minimum=1):
-        raise UnsupportedModelError(f"{config.path} scales its queries unlike its heads, which this version cannot do.")
 
 
 def _check_layers(config: Metadata) -> None:

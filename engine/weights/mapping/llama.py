@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from engine.weights.mapping.config import (
     attention_metadata,
     check_activation,
@@ -21,6 +23,12 @@ from engine.weights.mapping.names import (
 from engine.weights.mapping.recipe import Mapped, Recipe, interleaved_pairs
 from engine.weights.metadata import Metadata
 
+_BIASES = {
+    name.replace(".weight", ".bias"): kind.replace(".weight", ".bias")
+    for name, kind in (ATTENTION | FEED_FORWARD).items()
+    if "_proj." in name
+}
+
 
 def map_llama(config: Metadata, stored: Stored) -> Mapped:
     """Llama 2 and 3, SmolLM2, TinyLlama, ..."""
@@ -28,12 +36,12 @@ def map_llama(config: Metadata, stored: Stored) -> Mapped:
     values, rope = attention_metadata(config), rope_parameters(config)
     head_dim = config.integer("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
     turned = int(head_dim * rope.share("partial_rotary_factor", 1.0))
-    values |= rope_metadata(config, rope) | {
+    values |= rope_metadata(config, rope, has_divisors=True) | {
         "feed_forward_length": config.integer("intermediate_size", minimum=1),
         "rope.dimension_count": turned,
     }
-    recipes = translated(text_tensors(stored), ATTENTION | FEED_FORWARD, config)
-    for name in in_layers(recipes, "attn_q.weight", "attn_k.weight"):
+    recipes = translated(text_tensors(stored), ATTENTION | FEED_FORWARD | _BIASES, config)
+    for name in in_layers(recipes, "attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias"):
         recipes[name] = _paired(name, recipes[name], head_dim, config)
     mapped = Mapped("llama", values, recipes)
     divisors = frequency_divisors(rope, 10000.0, turned)
@@ -47,4 +55,7 @@ def _paired(name: str, recipe: Recipe, head_dim: int, config: Metadata) -> Recip
     if "attn_k" in name:
         heads = config.integer("num_key_value_heads", heads)
     check_size(name, recipe.shape[0], heads * head_dim, config)
-    return replace(recipe, rows=interleaved_pairs(head_dim))
+    order = interleaved_pairs(head_dim)
+    if name.endswith(".bias"):
+        return replace(recipe, columns=order(np.arange(recipe.shape[0])))
+    return replace(recipe, rows=order)

@@ -24,6 +24,17 @@ class Recipe:
     change: Callable[[Float32], Float32] | None = None  # of the values, which are float32 then
     float32: bool = False  # whether it is widened to float32, as GGUF has all vectors
 
+    @property
+    def is_widened(self) -> bool:
+        """Whether the tensor is float32, whatever is stored."""
+        return self.float32 or self.change is not None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the tensor is a stored one as it lies there."""
+        as_it_lies = len(self.sources) == 1 and self.rows is None and self.columns is None
+        return as_it_lies and not self.is_widened
+
 
 @dataclass(slots=True)
 class Mapped:

@@ -93,7 +93,6 @@ class QuantizedFile(FileView):
                 raise ModelFileError(f"{self.path} is broken: {name} holds values that are not numbers.")
             blocks = values.reshape(-1, _GGML[tensor.type].block_elements)
             part[:] = _QUANTIZERS[tensor.type].quantize(blocks).reshape(len(part), -1)
-            self._file.release(name, first + start, len(part))
         return output
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 
 from engine.errors import ModelError
@@ -27,7 +28,8 @@ class Changed:
 
     @property
     def metadata(self) -> dict[str, object]:
-        return {**self.file.metadata, **{f"gemma3.{key}": value for key, value in self.changes.items()}}
+        changed = {**self.file.metadata, **{f"gemma3.{key}": value for key, value in self.changes.items()}}
+        return {key: value for key, value in changed.items() if value is not None}
 
 
 @pytest.fixture
@@ -49,7 +51,8 @@ def test_without_a_pattern_every_sixth_layer_sees_all_positions(file: GgufFile) 
 def test_a_pattern_may_be_a_number_or_tell_of_each_layer(file: GgufFile) -> None:
     assert read(file, attention__sliding_window_pattern=4).slides == ((True,) * 3 + (False,)) * 3
     named = [True, False] * 6
-    assert read(file, attention__sliding_window_pattern=named).slides == tuple(named)
+    for flags in (named, np.array(named)):  # a real file's are NumPy's
+        assert read(file, attention__sliding_window_pattern=flags).slides == tuple(named)
 
 
 def test_sliding_layers_turn_by_a_base_of_their_own_without_scaling(file: GgufFile) -> None:
@@ -70,11 +73,13 @@ def test_the_scale_of_queries_follows_the_head_but_for_62_layers(file: GgufFile)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"final_logit_softcapping": 30.0}, "caps its logits"),
-        ({"attention__sliding_window": 0}, r"gemma3\.attention\.sliding_window' is not from 1"),
-        ({"attention__sliding_window_pattern": [True] * 11}, "does not tell of each layer"),
+        ({"attention__sliding_window": -1}, r"gemma3\.attention\.sliding_window' is not from 0"),
+        ({"attention__sliding_window_pattern": np.array([True] * 11)}, "is not a flag for each of 12 layers"),
+        ({"attention__sliding_window_pattern": np.array([1] * 12)}, "is not a flag for each of 12 layers"),
         ({"attention__sliding_window_pattern": 0}, "sliding_window_pattern' is not from 1"),
-        ({"rope__freq_base_swa": -1.0}, "rope base of its sliding layers is -1"),
+        ({"rope__freq_base_swa": -1.0}, r"gemma3\.rope\.freq_base_swa' is not above 0"),
+        ({"rope__freq_base_swa": 0.5}, r"gemma3\.rope\.freq_base_swa' is 0\.5"),
+        ({"rope__scaling__attn_factor": 1.5}, "by more than a factor"),
         ({"expert_count": 8}, "mixture of experts"),
     ],
 )
@@ -83,5 +88,11 @@ def test_what_cannot_be_run_is_refused(file: GgufFile, changes: dict[str, object
         read(file, **changes)
 
 
-def test_a_cap_of_zero_is_none(file: GgufFile) -> None:
-    assert read(file, final_logit_softcapping=0.0) == read(file)
+def test_no_window_is_none(file: GgufFile) -> None:
+    config = read(file, attention__sliding_window=0)
+    assert config.slides == (False,) * 12 and config.kv_layers == (KvLayers(0, 12, 2, 16),)
+
+
+def test_bases_under_the_names_of_ollama_are_read(file: GgufFile) -> None:
+    config = read(file, rope__freq_base=None, rope__global__freq_base=1e6, rope__local__freq_base=5000.0)
+    assert (config.rope.base, config.sliding_rope.base) == (1e6, 5000.0)

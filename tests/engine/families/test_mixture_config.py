@@ -1,5 +1,6 @@
 """The keys of a mixture of experts, and every way in which they can be wrong."""
 
+import numpy as np
 import pytest
 
 from engine.errors import ModelError, ModelFileError, UnsupportedModelError
@@ -23,6 +24,11 @@ def test_every_key_is_read() -> None:
     assert mixture == Mixture(experts=8, active=2, width=64, shared_width=32, renormalize=False, scale=2.5)
 
 
+def test_a_scale_of_zero_is_none_and_an_array_of_one_number_is_that_number() -> None:
+    assert read(expert_weights_scale=0.0) == read()
+    assert read(expert_feed_forward_length=np.array([64, 64, 64], np.int32)) == read()
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -32,7 +38,12 @@ def test_every_key_is_read() -> None:
         ({"expert_feed_forward_length": None}, ModelFileError, "no metadata key 'arch.expert_feed_forward_length'"),
         ({"expert_feed_forward_length": 40}, UnsupportedModelError, "experts of 40 and shared ones of 0 values"),
         ({"expert_shared_feed_forward_length": 8}, UnsupportedModelError, "shared ones of 8 values"),
-        ({"expert_weights_scale": 0.0}, ModelFileError, "scale of its experts' weights is 0.0"),
+        ({"expert_weights_scale": -1.0}, ModelFileError, "expert_weights_scale' is not above 0"),
+        (
+            {"expert_feed_forward_length": np.array([64, 32])},
+            UnsupportedModelError,
+            r"layers that differ in .*\[64, 32\]",
+        ),
         ({"expert_weights_norm": 1}, ModelFileError, "expert_weights_norm' is not true or false"),
     ],
 )

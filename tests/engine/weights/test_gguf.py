@@ -1,5 +1,6 @@
 """What a sound GGUF file reads as: metadata, tensors and their bytes, in agreement with the gguf package."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,12 +90,20 @@ def test_tensor_bytes_cannot_be_written(write: Write) -> None:
         GgufFile.open(write(sound_file())).raw("vector")[0, 0] = 1
 
 
-def test_released_rows_read_the_same(write: Write) -> None:
-    file = GgufFile.open(write(sound_file()))
-    before = file.raw("matrix").tobytes()
-    file.release("matrix", 1, 1)
-    file.release("matrix", 0, len(file.raw("matrix")))
-    assert file.raw("matrix").tobytes() == before
+def test_rows_are_read_from_the_file(write: Write) -> None:
+    with GgufFile.open(write(sound_file())) as file:
+        assert np.array_equal(file.rows("cube", 2, 3), file.raw("cube")[2:5])
+        assert np.array_equal(file.rows("vector", 0, 1), file.raw("vector"))
+
+
+def test_reading_a_file_that_was_cut_meanwhile_is_an_error(write: Write) -> None:
+    """By a mapping it would end the process."""
+    path = write(sound_file())
+    with GgufFile.open(path) as file:
+        os.truncate(path, file.tensors["cube"].offset + 10)
+        assert file.rows("matrix", 0, 3).nbytes == 54
+        with pytest.raises(ModelFileError, match=r"was cut short while it was in use"):
+            file.rows("cube", 0, 6)
 
 
 def test_a_view_outlives_closing_the_file(write: Write) -> None:

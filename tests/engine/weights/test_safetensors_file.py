@@ -78,28 +78,30 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
             SafetensorsFile(path)
 
 
-def test_rows_are_views_of_the_file(tmp_path: Path) -> None:
+def test_rows_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(safetensors_bytes(PAIR))
     file = SafetensorsFile(path)
     assert (file.tensors["m"].shape, file.tensors["m"].dtype) == ((3, 4), "F32")
-    rows = file.rows("m", 1, 2)
-    assert np.array_equal(rows.view(np.float32), MATRIX[1:])
-    assert not rows.flags.writeable
-    file.release("m", 0, 3)
-    assert np.array_equal(file.rows("v", 0, 1).view(np.float16)[0], VECTOR)
+    for numbers in ([1, 2], [2, 0], [0, 2, 1], [1]):
+        assert np.array_equal(file.rows("m", np.array(numbers)).view(np.float32), MATRIX[numbers])
+    assert np.array_equal(file.rows("v", np.array([0])).view(np.float16)[0], VECTOR)
+    view = file.view("m")
+    assert not view.flags.writeable
     file.close()
-    assert rows.view(np.float32)[0, 0] == 4  # the view keeps the mapping
+    assert view.view(np.float32)[1, 0] == 4  # the view keeps the mapping
 
 
 def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
     write_shards(tmp_path, {"a.safetensors": {"m": MATRIX}, "b.safetensors": {"v": VECTOR}})
     shards = SafetensorsShards(tmp_path)
     assert set(shards.tensors) == {"m", "v"}
-    assert np.array_equal(shards.rows("v", 0, 1).view(np.float16)[0], VECTOR)
+    assert np.array_equal(shards.rows("v", np.array([0])).view(np.float16)[0], VECTOR)
     (tmp_path / "b.safetensors").write_bytes(b"")
     with pytest.raises(ModelFileError, match=r"b\.safetensors was cut short"):
         shards.check_size()
+    with pytest.raises(ModelFileError, match=r"b\.safetensors was cut short"):
+        shards.rows("v", np.array([0]))
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
@@ -155,6 +157,6 @@ def test_a_file_with_any_byte_changed_is_refused_or_read_within_its_bounds(tmp_p
             outcomes[False] += 1
         else:
             for name, tensor in file.tensors.items():
-                assert tensor.nbytes == 0 or file.rows(name, 0, tensor.rows).nbytes == tensor.nbytes
+                assert tensor.nbytes == 0 or file.rows(name, np.arange(tensor.rows)).nbytes == tensor.nbytes
             outcomes[True] += 1
     assert min(outcomes.values()) > 0

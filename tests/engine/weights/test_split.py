@@ -41,7 +41,6 @@ def test_any_part_opens_the_whole_model(parts: list[Path], given: int) -> None:
         assert list(file.tensors) == ["a", "b", "c"]
         assert file.nbytes == sum(path.stat().st_size for path in parts)
         assert [file.raw(name).view(np.float32).tolist() for name in "abc"] == [[[number] * 4] for number in (0, 0, 1)]
-        file.release("c", 0, 1)
         assert file.rows("c", 0, 1).view(np.float32)[0, 0] == 1
         file.check_size()
 
