@@ -23,7 +23,7 @@ Names = Collection[str]  # of the tensors that a file has: some may be there or 
 # Tensors that a text model has no use for: towers of other senses, which Ollama's files hold; a table of frequencies,
 # which follow from the metadata; and what a draft head may have of its own, where ours takes the trunk's: a guess
 # changes no answer.
-_HARMLESS = re.compile(
+HARMLESS_TENSORS = re.compile(
     r"(v|a|mm)\..+|blk\.\d+\.attn_rot_embd(\.inv_freq|\.weight)?|blk\.\d+\.nextn\.(embed_tokens|shared_head_head)\.weight"
 )
 
@@ -40,7 +40,7 @@ def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> N
         if not fits(info.shape, shape):
             raise ModelFileError(f"{file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
     for name in file.tensors:
-        if name not in shapes and not _HARMLESS.fullmatch(name):
+        if name not in shapes and not HARMLESS_TENSORS.fullmatch(name):
             raise UnsupportedModelError(
                 f"{file.path_of(name)} has the tensor {name}, which this version cannot compute for the architecture"
                 f" {file.architecture!r}; use another file of the model, or a program that can."

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
+from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
     from engine.families.model_card import ModelCard
+    from engine.weights.weights_file import WeightsFile
 
 BATCHES = (1, 4, 8)
 
@@ -31,6 +33,7 @@ def show(
     draft: Annotated[bool, typer.Option(help="Count what the draft head takes.")] = True,
     threads: Annotated[int | None, typer.Option(help="Threads that read [the cores we may use].")] = None,
     measure: Annotated[bool, typer.Option(help="Measure the memory's bandwidth.")] = True,
+    identify: Annotated[bool, typer.Option(help="Read the whole file for the fingerprint of its bytes.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Describe a model: layers, types, bytes read a token, bytes held a token, and the speed that memory allows."""
@@ -45,11 +48,27 @@ def show(
     opened = open_drafting(resolved.path, mtp) if draft else open_trunk(resolved.path)
     with quantized(opened, quantize) as file:
         card = read_model_card(file, resolved.id, choose_kv_type(kv_type))
+        identity = _fingerprint(file, kv_type, choose_threads(threads)) if identify else None
     bandwidth = measure_bandwidth(choose_threads(threads)) if measure else None
     if as_json:
-        typer.echo(json.dumps(_as_json(card, bandwidth), indent=2))
+        typer.echo(json.dumps({**_as_json(card, bandwidth), "fingerprint": identity}, indent=2))
     else:
-        Console(markup=False, highlight=False).print(_facts(card), _speeds(card, bandwidth), sep="\n")
+        Console(markup=False, highlight=False).print(_facts(card, identity), _speeds(card, bandwidth), sep="\n")
+
+
+def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
+    """What `serve` has for system_fingerprint, with a bar for the time that reading takes."""
+    from engine.families.loaded import RunnerOptions
+    from engine.families.registry import read_blueprint
+    from engine.fingerprint import fingerprint, numerics
+    from engine.weights.digest import tensor_digests
+    from engine.weights.draft_head import without_draft
+
+    weights = without_draft(read_blueprint(file).file)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading the weights", total=1.0)
+        digests = tensor_digests(weights, threads, lambda done: bar.update(task, completed=done))
+    return fingerprint(weights, digests, numerics(RunnerOptions().activations, kv_type))
 
 
 def _as_json(card: "ModelCard", bandwidth: float | None) -> dict[str, object]:
@@ -71,7 +90,7 @@ def _speed(card: "ModelCard", batch: int, bandwidth: float) -> float:
     return batch * bandwidth / max(card.weights.of_step(batch), 1)
 
 
-def _facts(card: "ModelCard") -> Table:
+def _facts(card: "ModelCard", identity: str | None) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     total = max(1, sum(card.types.values()))
     drafts = f", and {card.draft_layers} that drafts" if card.draft_layers else ""
@@ -86,6 +105,8 @@ def _facts(card: "ModelCard") -> Table:
         "types": ", ".join(f"{name} {100 * size / total:.1f}%" for name, size in card.types.items()),
         **{f"keys, values {index + 1}": _kv_row(card, index) for index in range(len(card.kv))},
         "state": f"{decimal(card.state_bytes)} a sequence" if card.state_bytes else "",
+        "fingerprint": identity or "",
+        **{f"warning {index + 1}": warning for index, warning in enumerate(card.warnings)},
     }
     for name, value in rows.items():
         if value:

@@ -103,12 +103,16 @@ def test_gemma_that_a_multi_modal_config_says_little_of_has_its_usual_shape() ->
     assert (values["gemma3.attention.sliding_window"], values["gemma3.rope.freq_base"]) == (4096, 1e6)
 
 
+def test_gemma_that_scales_its_queries_unlike_its_heads_says_so() -> None:
+    assert mapped_gemma3(query_pre_attn_scalar=64).metadata["gemma3.attention.scale"] == 0.125
+    assert "gemma3.attention.scale" not in mapped_gemma3().metadata
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"layer_types": ["full_attention"]},
         {"sliding_window_pattern": 2},
-        {"query_pre_attn_scalar": 32},
         {"final_logit_softcapping": 30.0},
         {"hidden_activation": "relu"},
     ],

@@ -180,8 +180,8 @@ def test_a_config_that_does_not_fit_is_refused_in_one_sentence(tmp_path: Path, n
 
 
 def test_a_tensor_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    tensors = llama_tensors() | {"model.layers.0.self_attn.q_proj.bias": np.zeros(32, np.float32)}
-    with pytest.raises(UnsupportedModelError, match=r"the tensor model\.layers\.0\.self_attn\.q_proj\.bias"):
+    tensors = llama_tensors() | {"model.layers.0.self_attn.q_norm.weight": np.zeros(32, np.float32)}
+    with pytest.raises(UnsupportedModelError, match=r"the tensor model\.layers\.0\.self_attn\.q_norm\.weight"):
         SafetensorsFolder(write_folder(tmp_path, LLAMA_CONFIG, tensors))
 
 
