@@ -70,7 +70,7 @@ def read_blueprint(file: WeightsFile) -> Blueprint:
     warnings = check_keys(file)
     config = family.read_config(file)
     view = family.view(file)
-    check_tensors(view, family.tensors(config, view.tensors))
+    warnings += check_tensors(view, family.tensors(config, view.tensors))
     rows = Metadata(file.metadata, file.path).integer(f"{file.architecture}.vocab_size", config.vocabulary)
     if rows != config.vocabulary:
         warnings.append(

@@ -20,18 +20,20 @@ from kernels.recurrent import TAPS
 Shapes = dict[str, tuple[int, ...]]
 Names = Collection[str]  # of the tensors that a file has: some may be there or not, or in one with others
 
-# Tensors that a text model has no use for: towers of other senses, which Ollama's files hold; a table of frequencies,
-# which follow from the metadata; and what a draft head may have of its own, where ours takes the trunk's: a guess
-# changes no answer.
+# Tensors that change no answer: a table of frequencies, which follow from the metadata, and what a draft head may have
+# of its own, where ours takes the trunk's.
 HARMLESS_TENSORS = re.compile(
-    r"(v|a|mm)\..+|blk\.\d+\.attn_rot_embd(\.inv_freq|\.weight)?|blk\.\d+\.nextn\.(embed_tokens|shared_head_head)\.weight"
+    r"blk\.\d+\.(attn_rot_embd(\.inv_freq|\.weight)?|nextn\.(embed_tokens|shared_head_head)\.weight)"
 )
+# Towers of other senses, which Ollama's files hold beside the text model.
+TOWERS = re.compile(r"(v|a|mm)\..+")
+WITH_TOWERS = frozenset(("gemma3", "qwen35", "qwen35moe"))
 
 
-def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """Raise ModelFileError for a tensor that is missing or misshapen, UnsupportedModelError for one that is not used.
 
-    To leave a tensor out would silently give another model.
+    To leave a tensor out would silently give another model. Returns a line for what a text model leaves out.
     """
     for name, shape in shapes.items():
         info = file.tensors.get(name)
@@ -39,12 +41,15 @@ def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> N
             raise ModelFileError(f"{file.path_of(name)} is incomplete: it has no tensor {name}.")
         if not fits(info.shape, shape):
             raise ModelFileError(f"{file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
-    for name in file.tensors:
-        if name not in shapes and not HARMLESS_TENSORS.fullmatch(name):
+    towers = [name for name in file.tensors if TOWERS.fullmatch(name) and file.architecture in WITH_TOWERS]
+    for name in file.tensors.keys() - shapes.keys() - set(towers):
+        if not HARMLESS_TENSORS.fullmatch(name):
             raise UnsupportedModelError(
                 f"{file.path_of(name)} has the tensor {name}, which this version cannot compute for the architecture"
                 f" {file.architecture!r}; use another file of the model, or a program that can."
             )
+    senses = f"Its {len(towers)} tensors of other senses than text, as {towers[0]}, are left out." if towers else None
+    return [] if senses is None else [senses]
 
 
 def fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
