@@ -68,17 +68,23 @@ def rope_parameters(config: Metadata, layer_type: str | None = None) -> Metadata
     new = config.values.get("rope_parameters")
     if isinstance(new, dict):
         nested = new.get(layer_type) if layer_type is not None else None
-        return Metadata(_without_nulls(nested if isinstance(nested, dict) else new), config.path)
+        return _with_own(config, _without_nulls(nested if isinstance(nested, dict) else new))
     old = config.values.get("rope_scaling", {})
     if not isinstance(old, dict):
         raise ModelFileError(f"{config.path} is broken: its rope_scaling is no object.")
     rope = _without_nulls(old)
-    for key in ("rope_theta", "partial_rotary_factor"):
-        if key in config:
-            rope.setdefault(key, config.values[key])
     if "rope_type" not in rope:
         rope["rope_type"] = rope.get("type", "default")
-    return Metadata(rope, config.path)
+    return _with_own(config, rope)
+
+
+def _with_own(config: Metadata, rope: dict[str, Any]) -> Metadata:
+    """What is said of rotary positions, with what the configuration itself says of them."""
+    own = {key: config.values[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    for key, value in own.items():
+        if rope.get(key, value) != value:
+            raise ModelFileError(f"{config.path} is broken: it says two different things of {key}.")
+    return Metadata(own | rope, config.path)
 
 
 def rope_metadata(

@@ -48,7 +48,7 @@ _OWN: Mapping[str, frozenset[str]] = {
         )
     ),
 }
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     (
         # Whether there are biases is told by the tensors; how wide a window would be, only if one is used.
         *("attention_bias", "mlp_bias", "max_window_layers"),
@@ -75,7 +75,7 @@ _HARMLESS = frozenset(
     )
 )
 # They change the mathematics, but for these values.
-_REFUSED: Mapping[str, tuple[object, ...]] = {
+REFUSED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("is_causal", "attn_output_gate"), (True,)),
     **dict.fromkeys(
         (
@@ -118,21 +118,21 @@ def unknown_keys(config: Metadata, architecture: str) -> dict[str, str]:
     """
     unknown: dict[str, str] = {}
     for key, value in config.values.items():
-        if key in _USED or key in _OWN[architecture] or key in _HARMLESS:
+        if key in _USED or key in _OWN[architecture] or key in HARMLESS:
             continue
         if key == "sliding_window" and config.values.get("use_sliding_window") is False:
             continue
-        if key == "layer_types" and isinstance(value, list) and set(value) <= {_FULL}:
+        if key == "layer_types" and value == [_FULL] * config.integer("num_hidden_layers"):
             continue
-        if key in (*_REFUSED, "sliding_window", "layer_types"):
+        if key in (*REFUSED, "sliding_window", "layer_types"):
             _check_neutral(config, key, value)
         else:
             unknown[PREFIX + key] = json.dumps(value)
-    return unknown | _unknown_of_rope(config)
+    return unknown | _unknown_of_rope(config, architecture)
 
 
 def _check_neutral(config: Metadata, key: str, value: object) -> None:
-    neutral = _REFUSED.get(key, ())
+    neutral = REFUSED.get(key, ())
     if not any(type(value) in (type(each), float, int) and value == each for each in neutral):
         raise UnsupportedModelError(
             f"{config.path} says {key} = {json.dumps(value)[:60]}, which this version cannot compute for a"
@@ -140,13 +140,17 @@ def _check_neutral(config: Metadata, key: str, value: object) -> None:
         )
 
 
-def _unknown_of_rope(config: Metadata) -> dict[str, str]:
+def _unknown_of_rope(config: Metadata, architecture: str) -> dict[str, str]:
     unknown: dict[str, str] = {}
     for name in ("rope_parameters", "rope_scaling"):
         said = config.values.get(name)
         if not isinstance(said, dict):
             continue
         kinds = {key: kind for key, kind in said.items() if isinstance(kind, dict)}  # nested by the kind of layers
-        for part in kinds.values() if kinds else [said]:
+        beside = {key: value for key, value in said.items() if key not in kinds}
+        for part in (*kinds.values(), beside):
             unknown |= {f"{PREFIX}{name}.{key}": json.dumps(part[key]) for key in part.keys() - _ROPE}
+            turned = part.get("partial_rotary_factor")
+            if turned is not None and "partial_rotary_factor" not in _OWN[architecture]:
+                _check_neutral(config, "partial_rotary_factor", turned)
     return unknown

@@ -26,7 +26,10 @@ def is_expert(name: str) -> bool:
 def expert_count(config: Metadata) -> int:
     """transformers 4 and 5 call it by different names."""
     key = "num_experts" if "num_experts" in config else "num_local_experts"
-    return config.integer(key, minimum=1, maximum=4096)
+    count = config.integer(key, minimum=1, maximum=4096)
+    if config.values.get("num_local_experts", count) != count:
+        raise ModelFileError(f"{config.path} is broken: its num_experts and its num_local_experts differ.")
+    return count
 
 
 def expert_recipes(tensors: Stored, config: Metadata) -> dict[str, Recipe]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelError
 from engine.families.keys import HARMLESS_PREFIXES, KEYS
-from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import read_blueprint
 from engine.families.tensor_shapes import HARMLESS_TENSORS, TOWERS
 from engine.weights.digest import metadata_digest
@@ -23,10 +22,10 @@ from engine.weights.draft_head import open_drafting
 from engine.weights.file_view import FileView
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.weights_file import WeightsFile
-from tests.engine.runners import GOLDEN, feed, same_bits
+from tests.engine.families.mutants import logits_of
+from tests.engine.runners import GOLDEN, same_bits
 
 FAMILIES = ("llama_gqa", "llama3_rope", "qwen2", "qwen3", "qwen3_moe", "qwen3_5_moe", "gemma3")
-TOKENS = 20  # more than the window of gemma3's golden
 # What may be the same: a limit of what is taken; how embeddings are made of the same states; the numbers of a scaling
 # that the model does not have.
 LIMITS = ("context_length", "pooling_type")
@@ -94,15 +93,6 @@ def of_tensors(file: WeightsFile) -> Iterator[tuple[str, str, dict[str, TensorIn
             name = f"{pattern.format(bid=0, xid=0)}.{suffix}"
             if name not in tensors:
                 yield "added", name, tensors | {name: TensorInfo(name, hidden, "F32", 0, 4 * hidden[0])}
-
-
-def logits_of(file: WeightsFile) -> NDArray[np.float32]:
-    options = RunnerOptions(threads=1, lanes=1, max_rows=TOKENS, max_logit_rows=TOKENS, kv_memory=1 << 24)
-    runner = load_runner(file, options, lambda stage, done: None).runner
-    try:
-        return feed(runner, [7 * token % runner.vocab_size for token in range(TOKENS)], [0], chunk=TOKENS)
-    finally:
-        runner.close()
 
 
 def outcome(mutant: Mutant, expected: NDArray[np.float32]) -> str:
