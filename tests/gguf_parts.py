@@ -2,8 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.tiny_models import add_metadata
 
 
 def write_part(
@@ -12,10 +17,13 @@ def write_part(
     wanted: Callable[[str], bool],
     changes: Mapping[str, object] | None = None,
     *,
+    added: Mapping[str, object] = MappingProxyType({}),
+    tensors: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     tensors_a_file: int = 0,
 ) -> Path:
     """Write the tensors whose names are wanted; changes: of metadata, named without the architecture, None for gone.
 
+    added, tensors: metadata under full names, and tensors, that the source does not have.
     tensors_a_file: of a split model, whose files are NAME-00001-of-00003.gguf and so on; 0: it is not split.
     """
     reader = gguf.GGUFReader(source)
@@ -28,6 +36,9 @@ def write_part(
         value = changed.get(key, field.contents())
         if value is not None:
             writer.add_key_value(key, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    add_metadata(writer, added)
+    for name, values in tensors.items():
+        writer.add_tensor(name, values)
     for tensor in reader.tensors:
         if wanted(tensor.name):
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)

@@ -37,16 +37,16 @@ class ReferenceLlama:
         """Causal softmax(q k / sqrt(d)) v, where query head h reads KV head h // group (Ainslie et al., GQA, 2023)."""
         heads, kv_heads = self._number("attention.head_count"), self._number("attention.head_count_kv")
         rows, group = len(x), heads // kv_heads
-        query = self._rotate(product(x, self._weight(name + "attn_q")).reshape(rows, heads, -1))
-        key = self._rotate(product(x, self._weight(name + "attn_k")).reshape(rows, kv_heads, -1))
-        value = product(x, self._weight(name + "attn_v")).reshape(rows, kv_heads, -1)
+        query = self._rotate(self._linear(x, name + "attn_q").reshape(rows, heads, -1))
+        key = self._rotate(self._linear(x, name + "attn_k").reshape(rows, kv_heads, -1))
+        value = self._linear(x, name + "attn_v").reshape(rows, kv_heads, -1)
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(query.shape[-1])
         scores = np.where(np.tri(rows, dtype=bool), scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         attended: Float64 = np.einsum("hqk,khd->qhd", weights, value).reshape(rows, -1)
-        return product(attended, self._weight(name + "attn_output"))
+        return self._linear(attended, name + "attn_output")
 
     def _rotate(self, x: Float64) -> Float64:
         """Multiply each pair of neighbours, as a complex number, by e**(i * position * frequency) (Su et al., 2021)."""
@@ -63,8 +63,13 @@ class ReferenceLlama:
 
     def _feed_forward(self, x: Float64, name: str) -> Float64:
         """SwiGLU (Shazeer, 2020)."""
-        gate, up = (product(x, self._weight(name + part)) for part in ("ffn_gate", "ffn_up"))
-        return product(gate / (1 + np.exp(-gate)) * up, self._weight(name + "ffn_down"))
+        gate, up = (self._linear(x, name + part) for part in ("ffn_gate", "ffn_up"))
+        return self._linear(gate / (1 + np.exp(-gate)) * up, name + "ffn_down")
+
+    def _linear(self, x: Float64, name: str) -> Float64:
+        """W x, and the bias where there is one."""
+        bias = self._tensors.get(f"{name}.bias")
+        return product(x, self._weight(name)) + (0.0 if bias is None else bias)
 
     def _norm(self, x: Float64, name: str) -> Float64:
         """RMSNorm (Zhang and Sennrich, 2019)."""

@@ -5,9 +5,11 @@ import struct
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 
 from tests.e2e.processes import run_to_end
+from tests.gguf_parts import write_part
 from tests.tiny_models import write_out, write_tiny_llama
 
 
@@ -58,6 +60,28 @@ def with_first_type(path: Path, number: int) -> None:
 def test_an_unknown_weight_type(model: Path) -> None:
     with_first_type(model, 999)
     assert "999" in error_line(str(model))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"attention.causal": False}, "llama.attention.causal = False"),
+        ({"feed_forward_length": 2**31 - 16}, "blk.0.ffn_gate.weight has shape (96, 64), not (2147483632, 64)"),
+        ({"attention.head_count": 2**31 - 2, "attention.head_count_kv": 1}, "blk.0.attn_q.weight has shape"),
+        ({"rope.freq_base": 1e-38}, "llama.rope.freq_base' is not above 0"),
+    ],
+)
+def test_metadata_that_mean_another_model(model: Path, tmp_path: Path, changes: dict[str, object], named: str) -> None:
+    """Numbers that no memory could hold, too: they contradict the tensors, and nothing is allocated by them."""
+    added = {f"llama.{key}": value for key, value in changes.items() if key == "attention.causal"}
+    changed = write_part(model, tmp_path / "changed.gguf", lambda name: True, changes, added=added)
+    assert named in error_line(str(changed))
+
+
+def test_a_tensor_that_its_family_does_not_have(model: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.gguf"
+    write_part(model, changed, lambda name: True, tensors={"blk.0.attn_q_norm.weight": np.full(16, 5, np.float32)})
+    assert f"{changed} has the tensor blk.0.attn_q_norm.weight" in error_line(str(changed))
 
 
 def test_an_unknown_architecture(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.weights.gguf import GgufFile
 from server.cli.main import main
 from tests.engine.runners import GOLDEN
-from tests.gguf_parts import part_draft
+from tests.gguf_parts import part_draft, write_part
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35
 
@@ -99,6 +99,25 @@ def test_the_draft_head_and_the_recurrent_state_are_told(capsys: pytest.CaptureF
     card = shown(capsys, GOLDEN / "qwen3_5_moe")
     assert (card["layers"], card["draft_layers"]) == (8, 1)
     assert isinstance(card["state_bytes"], int) and card["state_bytes"] >= 6 * 4 * 16 * 16 * 4
+
+
+def test_what_changes_nothing_and_the_identity_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf")
+    odd = write_part(model, tmp_path / "odd.gguf", lambda name: True, added={"llama.made.up": 7})
+    assert main(["show", str(odd), "--no-measure"]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    card = shown(capsys, odd)
+    assert card["warnings"] == ["The key llama.made.up = 7 is not known to this version, and changes nothing here."]
+    assert "The key llama.made.up = 7 is not known" in table and str(card["fingerprint"]) in table
+    assert card["fingerprint"] != shown(capsys, model)["fingerprint"]
+    assert shown(capsys, odd, "--no-identify")["fingerprint"] is None
+
+
+def test_a_model_that_means_something_else_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf")
+    embedder = write_part(model, tmp_path / "x.gguf", lambda name: True, added={"llama.attention.causal": False})
+    assert main(["show", str(embedder)]) == 1
+    assert "says llama.attention.causal = False, which this version cannot compute" in capsys.readouterr().err
 
 
 def test_the_table_tells_the_speed_that_memory_allows(
