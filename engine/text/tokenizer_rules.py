@@ -20,13 +20,11 @@ MERGES_KEY = "octavo.tokenizer.merges"  # of a vocabulary that GGUF describes by
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 
 _NORMALIZERS = frozenset(
-    ["Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "Replace", "Prepend"]
-    + ["BertNormalizer", "Nmt", "ByteLevel"]
-)
+    ("Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "Replace", "Prepend", "Nmt")
+) | {"BertNormalizer", "ByteLevel"}
 _PRE_TOKENIZERS = frozenset(
-    ["Sequence", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"]
-    + ["UnicodeScripts", "CharDelimiterSplit"]
-)
+    ("Sequence", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "UnicodeScripts")
+) | {"CharDelimiterSplit"}
 _MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")
 _EMPTY: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
 
@@ -64,6 +62,8 @@ class TokenizerRules:
             ids = {token for tokens in named.values() for token in tokens}
             flags = {token: TokenFlags(**{flag: token in tokens for flag, tokens in named.items()}) for token in ids}
             rules = cls(**body, flags=flags)
+            if not isinstance(rules.normalizer, dict | None) or not isinstance(rules.pre_tokenizer, dict | None):
+                raise TypeError("neither an object nor null")
             check_component(rules.normalizer, _NORMALIZERS, "a normalizer")
             check_component(rules.pre_tokenizer, _PRE_TOKENIZERS, "a pre-tokenizer")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
