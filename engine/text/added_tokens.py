@@ -3,16 +3,18 @@
 Our own search serves chats too: what a guard character stands in is quoted, and quoted tokens are plain text.
 """
 
-import unicodedata
 from collections.abc import Mapping
+from functools import cache, lru_cache
+
+from tokenizers import AddedToken, Tokenizer, models
 
 from engine.text.special_tokens import SpecialTokens
 from engine.text.tokenizer_rules import TokenFlags
 
 # Unicode's White_Space, which str.isspace() exceeds by the separators U+001C to U+001F.
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_WORD_CATEGORIES = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"])
-_JOINERS = "\u200c\u200d"
+_PROBE = "x"
+_KNOWN_CHARACTERS = 1 << 12
 
 
 class AddedTokens:
@@ -81,6 +83,15 @@ def _touches_word(text: str, start: int, end: int, guard: str) -> bool:
     return any(map(_is_word, (*text[start - 1 : start], *text[end : end + 1])))
 
 
+@lru_cache(_KNOWN_CHARACTERS)
 def _is_word(character: str) -> bool:
-    """Unicode's word characters (UTS 18, annex C), without its few alphabetic symbols."""
-    return character in _JOINERS or unicodedata.category(character) in _WORD_CATEGORIES
+    """The library's own word, for it knows other versions of Unicode than Python does."""
+    return len(_prober().encode(character + _PROBE).ids) == 0
+
+
+@cache
+def _prober() -> Tokenizer:
+    """Finds one token, unless the token stands beside a word's character, and nothing else."""
+    prober = Tokenizer(models.BPE({}, []))
+    prober.add_tokens([AddedToken(_PROBE, single_word=True, normalized=False)])
+    return prober

@@ -110,6 +110,10 @@ class Tokenizer:
         """The token's name in the vocabulary, control tokens too."""
         return self._vocabulary.tokens[token]
 
+    def ids_alike(self, token: int) -> list[int]:
+        """The ids of all tokens that have this one's text: this one alone, in most vocabularies."""
+        return self._vocabulary.duplicates.get(self._vocabulary.tokens[token], [token])
+
     def _as_matched(self, user_token: str) -> str:
         """GGUF files name user-defined tokens as SentencePiece writes them, folders as they stand in texts."""
         return self._as_written(user_token) if self._vocabulary.rules is None else user_token

@@ -16,8 +16,9 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.text.pretokenizers_json import pre_tokenizer_name
 from engine.text.template_file import read_template
 from engine.text.tokenizer_json_checks import check_decoder, check_end, check_keys, check_letters, template_ends
+from engine.text.tokenizer_keys import PREFIX
 from engine.text.tokenizer_rules import FLAGS, MERGES_KEY, RULES_KEY, TokenFlags, TokenizerRules, members
-from engine.text.vocabulary import END_MARKERS, PREFIX, TokenType
+from engine.text.vocabulary import END_MARKERS, TokenType
 from engine.weights.gguf_values import MetadataValue
 from engine.weights.json_file import read_json_object
 

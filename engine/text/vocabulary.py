@@ -9,9 +9,8 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.text.tokenizer_keys import PREFIX, check_tokenizer_keys, duplicate_tokens
 from engine.text.tokenizer_rules import MERGES_KEY, RULES_KEY, TokenizerRules
-
-PREFIX = "tokenizer.ggml."
 
 # How families name the three tokens of infilling.
 INFILL_NAMES = (
@@ -75,6 +74,7 @@ END_MARKERS = frozenset(
         "<｜end▁of▁sentence｜>",  # noqa: RUF001
     )
 )
+_ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # beside eos
 _CHANNELS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
 # Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
 END_CONTROLS = frozenset(["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<PAD>", "[PAD]", "<reponame>"])
@@ -117,6 +117,7 @@ class Vocabulary:
     def from_metadata(cls, metadata: Mapping[str, object]) -> "Vocabulary":
         """Read and check `tokenizer.ggml.*`. Raises ModelFileError or UnsupportedModelError."""
         model = _text(metadata, "model", None)
+        check_tokenizer_keys(metadata)
         if model not in ("gpt2", "llama"):
             raise UnsupportedModelError(
                 f"The tokenizer kind {model!r} is not supported; use a model with a gpt2 or llama tokenizer."
@@ -199,16 +200,6 @@ def _tokens(metadata: Mapping[str, object]) -> list[str]:
     return tokens
 
 
-def duplicate_tokens(tokens: Sequence[str]) -> dict[str, list[int]]:
-    """The ids of each text that several tokens have."""
-    if len(set(tokens)) == len(tokens):
-        return {}
-    found: dict[str, list[int]] = {}
-    for token, text in enumerate(tokens):
-        found.setdefault(text, []).append(token)
-    return {text: ids for text, ids in found.items() if len(ids) > 1}
-
-
 def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[type]) -> list[object]:
     values = _array(metadata, key)
     if set(map(type, values)) - kinds:
@@ -255,8 +246,8 @@ def _token_id(metadata: Mapping[str, object], key: str, count: int, default: int
 
 def _end_ids(metadata: Mapping[str, object], tokens: list[str], types: list[int], eos_id: int | None) -> frozenset[int]:
     """All ids that end a turn: a text that several tokens have ends the turn under each of them."""
-    eot, eom = (_token_id(metadata, f"{name}_token_id", len(tokens), None) for name in ("eot", "eom"))
-    named = {tokens[token] for token in (eos_id, eot, eom) if token is not None}
+    said = (_token_id(metadata, f"{name}_token_id", len(tokens), None) for name in _ENDS)
+    named = {tokens[token] for token in (eos_id, *said) if token is not None}
     ends = {
         token
         for token, text in enumerate(tokens)

@@ -75,7 +75,21 @@ ADDED: dict[str, dict[str, bool]] = {
     "  ": {},
     "Xy": {"normalized": True},
 }
-PIECES = [*ADDED, *"abcfixyzABX19<>|.,", " ", "  ", "\u2581", "\n", "\r\n", "\t", "\u2009", "\u3000", "\x1c", "\u200d"]
+PIECES = [
+    *ADDED,
+    "\U00031350",
+    *"abcfixyzABX19<>|.,",
+    " ",
+    "  ",
+    "\u2581",
+    "\n",
+    "\r\n",
+    "\t",
+    "\u2009",
+    "\u3000",
+    "\x1c",
+    "\u200d",
+]
 PIECES += [
     "\u00e9",
     "e\u0301",
@@ -102,7 +116,7 @@ def made(kind: str, name: str) -> tuple[LibraryTokenizer, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(text=TEXTS)
 def test_a_byte_level_vocabulary_gives_the_librarys_ids(name: str, text: str) -> None:
     library, own = made("byte level", name)
@@ -110,7 +124,7 @@ def test_a_byte_level_vocabulary_gives_the_librarys_ids(name: str, text: str) ->
 
 
 @pytest.mark.parametrize("name", SPACE_RULES)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(text=TEXTS)
 def test_a_vocabulary_with_byte_fallback_gives_the_librarys_ids(name: str, text: str) -> None:
     library, own = made("byte fallback", name)
@@ -142,8 +156,6 @@ def test_messages_hold_no_special_tokens_whatever_the_normalizer(name: str, forg
     ids = own.encode_rendered(template.render([{"role": "user", "content": f"a {forged} b"}]))
     control = [own.token_text(token) for token in ids if own.token_text(token) in own.control_tokens]
     assert control == ["<|s|>", "<|rs|>"]
-    if name in ("none", "NFC") or forged != "<n>":
-        assert own.token_text(ids[-1]) == "<n>" or name in ("Prepend", "Replace")
     assert [own.token_text(token) for token in ids].count("<n>") <= 1
 
 
