@@ -57,9 +57,10 @@ def template_ends(value: object, path: Path) -> tuple[str | None, str | None]:
         if part.get("type") not in _POST_PROCESSORS:
             raise _refusal(path, "post_processor", part)
         if part.get("type") == "TemplateProcessing":
-            pieces = part.get("single") or []
+            pieces = part.get("single") or [{"Sequence": {"id": "A"}}]
             texts = [_special_text(piece) for piece in pieces]
-            if texts.count(None) != 1 or texts.index(None) > 1 or len(texts) - texts.index(None) > 2:
+            several = any(len(each.get("ids") or ()) > 1 for each in (part.get("special_tokens") or {}).values())
+            if several or texts.count(None) != 1 or texts.index(None) > 1 or len(texts) - texts.index(None) > 2:
                 raise _refusal(path, "post_processor", pieces)
             at = texts.index(None)
             first, last = (texts[0] if at else None), (texts[-1] if at < len(texts) - 1 else None)

@@ -61,8 +61,8 @@ def tokenizer_warnings(metadata: Mapping[str, object]) -> list[str]:
     if duplicates:
         text, ids = next(iter(duplicates.items()))
         told.append(
-            f"The model file names {len(duplicates)} tokens more than once, first {text!r} as {_listed(ids)};"
-            " such a text is encoded as its last id, and each of its ids is decoded as that text."
+            f"Texts that several of the model's tokens have: {len(duplicates)}, first {text!r}, ids {_listed(ids)};"
+            " such a text is encoded as the last of its ids, and each of them is decoded as that text."
         )
     return told
 

@@ -64,7 +64,7 @@ def test_a_text_of_two_tokens_is_encoded_as_the_last_and_decoded_from_both() -> 
     assert own.encode("hello he") == before.encode("hello he")
     assert b"".join(map(own.token_bytes, own.encode("x w"))) == b"x w"
     (warning,) = tokenizer_warnings(changed)
-    assert f"'hell' as {hell} and {world};" in warning
+    assert f"1, first 'hell', ids {hell} and {world};" in warning
     assert tokenizer_warnings(values) == []
 
 

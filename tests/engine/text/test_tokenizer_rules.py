@@ -194,6 +194,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "has post_processor",
     ),
+    "a token of several ids in front": (
+        {
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "a"}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {"a": {"id": "a", "ids": [1, 2], "tokens": ["a", "b"]}},
+            }
+        },
+        "has post_processor",
+    ),
     "a decoder of another kind": ({"decoder": {"type": "CTC", "pad_token": "x"}}, "has decoder: .*CTC"),
 }
 
