@@ -115,8 +115,9 @@ def _model(vocabulary: Vocabulary, **options: bool) -> models.BPE:
     try:
         return models.BPE(plain, _pairs(vocabulary, hidden), **options)
     except Exception as error:  # the library raises bare Exceptions
+        told = " ".join(str(error).split())
         raise ModelFileError(
-            f"The model file's merges do not fit its tokens ({error}); download the file again or use another one."
+            f"The model file's merges do not fit its tokens ({told}); download the file again or use another one."
         ) from error
 
 

@@ -87,7 +87,9 @@ class _TokenizerFiles:
 
 
 def _is_added(entry: object) -> bool:
-    return isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str)
+    if not isinstance(entry, dict) or type(entry.get("id")) is not int or not isinstance(entry.get("content"), str):
+        return False
+    return all(isinstance(entry.get(flag, False), bool) for flag in (*FLAGS, "special"))
 
 
 def _merges(model: Mapping[str, Any], path: Path) -> list[str]:

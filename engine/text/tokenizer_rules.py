@@ -94,21 +94,23 @@ class TokenizerRules:
 
 
 def members(value: object) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normalizer, pre-tokenizer, post-processor or decoder, sequences taken apart."""
-    if isinstance(value, Mapping):
-        inner = next((value[key] for key in _MEMBERS if isinstance(value.get(key), list)), None)
-        if inner is None:
-            yield value
-        else:
-            for part in inner:
-                yield from members(part)
+    """The steps of a normalizer, pre-tokenizer, post-processor or decoder, in order, sequences taken apart."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            inner = next((part[key] for key in _MEMBERS if isinstance(part.get(key), list)), None)
+            if inner is None:
+                yield part
+            else:
+                waiting += reversed(inner)
 
 
 def check_component(value: object, known: frozenset[str], what: str) -> None:
     """Raises UnsupportedModelError by the name of a step that is unknown or brings an expression of its own."""
     for part in members(value):
         pattern = part.get("pattern")
-        if part.get("type") not in known or (isinstance(pattern, Mapping) and "String" not in pattern):
+        if str(part.get("type")) not in known or (isinstance(pattern, Mapping) and "String" not in pattern):
             told = json.dumps({"type": part.get("type"), **({} if pattern is None else {"pattern": pattern})})
             raise UnsupportedModelError(
                 f"The model's tokenizer has {what} that this version cannot run: {told}; use another file of the model."
@@ -119,9 +121,10 @@ def _built(kind: str, value: Mapping[str, Any]) -> Any:
     try:
         return getattr(Tokenizer.from_str(json.dumps(_EMPTY | {kind: value})), kind)
     except Exception as error:  # the library raises bare Exceptions
+        told = " ".join(str(error).split())
         raise UnsupportedModelError(
             f"The model's tokenizer has a {kind.replace('_', '-')} that the library tokenizers cannot read"
-            f" ({error}); use another file of the model."
+            f" ({told}); use another file of the model."
         ) from error
 
 

@@ -194,6 +194,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "has post_processor",
     ),
+    "a normalizer of text": ({"normalizer": "NFC"}, 'has normalizer: "NFC"'),
+    "a post-processor of text": ({"post_processor": ["x"]}, "has post_processor: "),
     "a token of several ids in front": (
         {
             "post_processor": {
