@@ -24,7 +24,8 @@ class Marks:
         self._characters = {name: chr(_FIRST + place) for place, name in enumerate(known)}
         self._names = {character: name for name, character in self._characters.items()}
         self._ids = {self._characters[name]: tokenizer.encode(name, parse_special=True)[0] for name in known}
-        self._by_id = {token: character for character, token in self._ids.items()}
+        alike = {character: tokenizer.ids_alike(token) for character, token in self._ids.items()}
+        self._by_id = {token: character for character, tokens in alike.items() for token in tokens}
 
     @property
     def ids(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ from engine.errors import ModelFileError
 from engine.text.vocabulary import TokenType, Vocabulary
 
 SPACE = "\u2581"
+BYTE_VALUES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 _WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 _CACHED_WORDS = 1 << 15
 _LONGEST_CACHED_WORD = 64  # characters; longer ones are rare, and would let a request fill the memory
@@ -25,13 +26,13 @@ class SentencePiece:
         mergeable = (TokenType.NORMAL, TokenType.UNUSED, TokenType.UNDEFINED)
         self._ids = vocabulary.of_type(*mergeable)
         self._scores = vocabulary.scores
-        self._byte_ids = _byte_ids(vocabulary)
-        self._byte_values = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+        self._byte_ids = byte_ids(vocabulary)
         # No token goes on over the start of a new word, so no merge does: words can be merged one by one.
         self._by_words = not any(SPACE in text.lstrip(SPACE) for text in self._ids)
         self._cached_word = lru_cache(_CACHED_WORDS)(self._merge)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, at_start: bool = True, quoted: bool = False) -> list[int]:
+        """Ids of a run of plain text, wherever it stands."""
         text = text.replace(" ", SPACE)
         if not self._by_words:
             return self._merge(text)
@@ -42,7 +43,7 @@ class SentencePiece:
         return ids
 
     def piece_bytes(self, piece: str) -> bytes:
-        return self._byte_values.get(piece) or piece.replace(SPACE, " ").encode()
+        return written_bytes(piece)
 
     def _merge(self, text: str) -> list[int]:
         """Symbols are runs text[i:ends[i]]; a symbol that was merged into its left neighbour has ends[i] == 0."""
@@ -86,7 +87,13 @@ class SentencePiece:
         return output
 
 
-def _byte_ids(vocabulary: Vocabulary) -> list[int]:
+def written_bytes(piece: str) -> bytes:
+    """What a token of this kind of vocabulary writes."""
+    return BYTE_VALUES.get(piece) or piece.replace(SPACE, " ").encode()
+
+
+def byte_ids(vocabulary: Vocabulary) -> list[int]:
+    """The byte tokens' ids in their order. Raises ModelFileError where one is missing."""
     try:
         return [vocabulary.ids[f"<0x{byte:02X}>"] for byte in range(256)]
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""Finding special tokens in text: the leftmost, and of those the longest, as Hugging Face's added tokens are found."""
+"""Finding special tokens in text, and guarding those that are quoted."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -19,16 +19,6 @@ class SpecialTokens:
         self._tails = frozenset(text[cut:] for text in self._texts for cut in range(1, len(text)))
         self._longest = max(map(len, self._texts), default=0)
 
-    def split(self, text: str) -> list[str]:
-        """Cut text into runs of plain text and special tokens, in turn: run, token, run, ..., token, run."""
-        pieces: list[str] = []
-        done = 0
-        for start, token in self._occurrences(text):
-            if start >= done:  # else it overlaps the token before it
-                pieces += (text[done:start], token)
-                done = start + len(token)
-        return [*pieces, text[done:]]
-
     def guard(self, text: str, guard: str, edges: bool = True) -> str:
         """Put a guard character into every special token of the text, and where one could begin or end at its edges.
 
@@ -36,7 +26,7 @@ class SpecialTokens:
         writing other text before or after it. White space at the edges is passed over: templates trim it.
         Tokens of one character cannot hold a guard and are left alone.
         """
-        cuts = {start + 1 for start, token in self._occurrences(text) if len(token) > 1}
+        cuts = {start + 1 for start, token in self.occurrences(text) if len(token) > 1}
         if edges:
             cuts |= self._open_edges(text)
         bounds = [0, *sorted(cuts), len(text)]
@@ -50,7 +40,7 @@ class SpecialTokens:
         closes = any(text[end - size : end] in self._heads for size in sizes)
         return ({start} if opens else set()) | ({end} if closes else set())
 
-    def _occurrences(self, text: str) -> Iterator[tuple[int, str]]:
+    def occurrences(self, text: str) -> Iterator[tuple[int, str]]:
         """Start and text of the longest special token at every position that has one."""
         for match in self._firsts.finditer(text):
             start = match.start()

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from engine.text.bpe import ByteLevelBpe
+from engine.errors import UnsupportedModelError
+from engine.text.added_tokens import AddedTokens
+from engine.text.bpe import ByteFallbackBpe, ByteLevelBpe
 from engine.text.rendered import RenderedChat
 from engine.text.sentencepiece import SentencePiece
-from engine.text.special_tokens import SpecialTokens
+from engine.text.tokenizer_rules import TokenFlags, TokenizerRules
 from engine.text.vocabulary import InfillIds, TokenType, Vocabulary
 
 _SILENT = frozenset((TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED))
@@ -19,16 +21,25 @@ class Tokenizer:
     """One model's tokenizer. Control tokens come out of text only where the caller allows it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        """Raises ModelFileError or UnsupportedModelError."""
         self._vocabulary = vocabulary
-        self._model = ByteLevelBpe(vocabulary) if vocabulary.model == "gpt2" else SentencePiece(vocabulary)
         control = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+        user = {self._as_matched(text): token for text, token in vocabulary.of_type(TokenType.USER_DEFINED).items()}
         self.control_tokens = frozenset(text for text in control if len(text) > 1)  # one character cannot be guarded
-        self.user_tokens = frozenset(map(self._as_written, vocabulary.of_type(TokenType.USER_DEFINED)))
-        self._user_splitter = SpecialTokens(self.user_tokens)
-        self._splitter = SpecialTokens(self.user_tokens | self.control_tokens)
-        user = vocabulary.of_type(TokenType.USER_DEFINED).items()
+        self.user_tokens = frozenset(user)
+        self._special_ids = user | control
+        written = {text: self._flags(text) for text in self.user_tokens}
+        normalized: dict[str, TokenFlags] = {}
+        if _normalizes(vocabulary.rules):
+            normalized = {text: flags for text, flags in written.items() if flags.normalized}
+        self._user_splitter = AddedTokens({text: written[text] for text in written.keys() - normalized})
+        self._splitter = AddedTokens(
+            {text: written[text] for text in written.keys() - normalized}
+            | {text: self._flags(text) for text in self.control_tokens}
+        )
+        self._model = _model(vocabulary, normalized)
+        self._check_control_tokens()
         self._known_bytes = lru_cache(KNOWN_BYTES)(self._written_bytes)
-        self._special_ids = control | {self._as_written(text): token for text, token in user}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> "Tokenizer":
@@ -80,8 +91,7 @@ class Tokenizer:
 
     def encode_rendered(self, rendered: RenderedChat) -> list[int]:
         """A chat: the scaffold's special tokens are tokens, those inside messages are plain text; one BOS at most."""
-        pieces = self._splitter.split(_sound(rendered.guarded))
-        ids = self._encode_pieces([piece.replace(rendered.guard, "") for piece in pieces])
+        ids = self._encode_pieces(self._splitter.split(_sound(rendered.guarded), rendered.guard), rendered.guard)
         return self._with_bos(ids) if self.add_bos and ids[:1] != [self.bos_id] else ids
 
     def token_bytes(self, token: int) -> bytes:
@@ -100,24 +110,66 @@ class Tokenizer:
         """The token's name in the vocabulary, control tokens too."""
         return self._vocabulary.tokens[token]
 
+    def ids_alike(self, token: int) -> list[int]:
+        """The ids of all tokens that have this one's text: this one alone, in most vocabularies."""
+        return self._vocabulary.duplicates.get(self._vocabulary.tokens[token], [token])
+
+    def _as_matched(self, user_token: str) -> str:
+        """GGUF files name user-defined tokens as SentencePiece writes them, folders as they stand in texts."""
+        return self._as_written(user_token) if self._vocabulary.rules is None else user_token
+
     def _as_written(self, user_token: str) -> str:
         return user_token.replace("\u2581", " ") if self._vocabulary.model == "llama" else user_token
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         return ids if self.bos_id is None else [self.bos_id, *ids]
 
-    def _encode_pieces(self, pieces: list[str]) -> list[int]:
-        """Ids of plain runs (even places) and special tokens (odd places) in turn."""
+    def _encode_pieces(self, pieces: list[str], guard: str = "") -> list[int]:
+        """Ids of plain runs (even places) and special tokens (odd places) in turn; runs with guards are quoted."""
         ids: list[int] = []
         for place, piece in enumerate(pieces):
             if place % 2:
                 ids.append(self._special_ids[piece])
                 continue
+            quoted = guard != "" and guard in piece
+            if quoted:
+                piece = piece.replace(guard, "")
             if place and self._vocabulary.strips_after_special and pieces[place - 1] not in _KEEPS_SPACE:
                 piece = piece.lstrip(_SPACE_CHARACTERS)
             if piece:
-                ids += self._model.encode(" " + piece if self._vocabulary.add_space_prefix else piece)
+                text = " " + piece if self._vocabulary.add_space_prefix else piece
+                ids += self._model.encode(text, at_start=place == 0, quoted=quoted)
         return ids
+
+    def _flags(self, text: str) -> TokenFlags:
+        rules = self._vocabulary.rules
+        return TokenFlags() if rules is None else rules.flags.get(self._special_ids[text], TokenFlags())
+
+    def _check_control_tokens(self) -> None:
+        """Control tokens are looked for in the text as written, so a normalizer must leave their names alone."""
+        normalizer = None if self._vocabulary.rules is None else self._vocabulary.rules.build_normalizer()
+        if normalizer is None:
+            return
+        for text in sorted(self.control_tokens):
+            if self._flags(text).normalized and normalizer.normalize_str(text) != text:
+                raise UnsupportedModelError(
+                    f"The model's tokenizer looks for its special token {text!r} in normalized text, where the token is"
+                    " written differently, which this version cannot do; use another file of the model."
+                )
+
+
+def _normalizes(rules: TokenizerRules | None) -> bool:
+    return rules is not None and rules.normalizer is not None
+
+
+def _model(
+    vocabulary: Vocabulary, normalized: Mapping[str, TokenFlags]
+) -> ByteLevelBpe | ByteFallbackBpe | SentencePiece:
+    if vocabulary.model == "gpt2":
+        return ByteLevelBpe(vocabulary, normalized)
+    if vocabulary.rules is not None:
+        return ByteFallbackBpe(vocabulary, vocabulary.rules, normalized)
+    return SentencePiece(vocabulary)
 
 
 def _sound(text: str) -> str:

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.text.pretokenizers_json import pre_tokenizer_name
 from engine.text.template_file import read_template
-from engine.text.vocabulary import END_MARKERS, PREFIX, TokenType
+from engine.text.tokenizer_json_checks import check_decoder, check_end, check_keys, check_letters, template_ends
+from engine.text.tokenizer_keys import PREFIX
+from engine.text.tokenizer_rules import FLAGS, MERGES_KEY, RULES_KEY, TokenFlags, TokenizerRules, members
+from engine.text.vocabulary import END_MARKERS, TokenType
 from engine.weights.gguf_values import MetadataValue
 from engine.weights.json_file import read_json_object
 
@@ -37,12 +40,16 @@ def tokenizer_metadata(folder: Path, size: int) -> dict[str, MetadataValue]:
     ids = {text: token for token, text in enumerate(tokens)}
     metadata: dict[str, MetadataValue] = {PREFIX + "tokens": tokens}
     metadata[PREFIX + "token_type"] = _types(files, tokens)
-    if _is_byte_level(files):
+    byte_level = _is_byte_level(files)
+    check_decoder(files.body.get("decoder"), byte_level, path)
+    if byte_level:
+        check_letters(files.model, path)
         pre = pre_tokenizer_name(files.body.get("pre_tokenizer"), files.model.get("ignore_merges") is True, path)
         metadata |= {PREFIX + "model": "gpt2", PREFIX + "pre": pre, PREFIX + "merges": files.merges}
     else:
         metadata |= {PREFIX + "model": "llama", PREFIX + "add_space_prefix": _adds_space(files)}
-        metadata[PREFIX + "scores"] = _scores(files.merges, tokens)
+        metadata |= {PREFIX + "scores": _scores(files.merges, tokens), MERGES_KEY: files.merges}
+    metadata |= _rules(files, byte_level)
     metadata |= _special_ids(files, ids) | _added_ends(files, ids)
     template = _template(folder, files.config)
     return metadata if template is None else metadata | {"tokenizer.chat_template": template}
@@ -71,6 +78,7 @@ class _TokenizerFiles:
             raise ModelFileError(f"{path} is broken: its vocab does not give each token a number.")
         if not isinstance(added, list) or not all(_is_added(entry) for entry in added):
             raise ModelFileError(f"{path} is broken: its added_tokens are not tokens.")
+        check_keys(body, model, path)
         config, generation = (
             read_json_object(other, MAX_TOKENIZER_BYTES) if (other := path.with_name(name)).exists() else {}
             for name in ("tokenizer_config.json", "generation_config.json")
@@ -79,7 +87,9 @@ class _TokenizerFiles:
 
 
 def _is_added(entry: object) -> bool:
-    return isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str)
+    if not isinstance(entry, dict) or type(entry.get("id")) is not int or not isinstance(entry.get("content"), str):
+        return False
+    return all(isinstance(entry.get(flag, False), bool) for flag in (*FLAGS, "special"))
 
 
 def _merges(model: Mapping[str, Any], path: Path) -> list[str]:
@@ -100,35 +110,51 @@ def _token_list(files: _TokenizerFiles, size: int) -> list[str]:
     named |= {entry["id"]: entry["content"] for entry in files.added}
     if not named or min(named) < 0 or max(named) >= MAX_TOKENS:
         raise ModelFileError(f"{files.path} is broken: its ids are not within 0 to {MAX_TOKENS}.")
-    return [named.get(token, f"[PAD{token}]") for token in range(max(max(named) + 1, size))]
+    taken = set(named.values())
+    return [named.get(token) or _made_up(token, taken) for token in range(max(max(named) + 1, size))]
+
+
+def _made_up(token: int, taken: set[str]) -> str:
+    name = f"[PAD{token}]"
+    return name if name not in taken else f"[PAD{token}, not {name}]"
 
 
 def _is_byte_level(files: _TokenizerFiles) -> bool:
     """Whether bytes are written as letters; else as <0x0A>, and spaces as U+2581."""
     if files.model.get("byte_fallback") is True:
         return False
-    parts = [*_parts(files.body.get("pre_tokenizer")), *_parts(files.body.get("decoder"))]
+    parts = [*members(files.body.get("pre_tokenizer")), *members(files.body.get("decoder"))]
     if any(part.get("type") == "ByteLevel" for part in parts):
         return True
     raise UnsupportedModelError(f"{files.path} has neither byte-level tokens nor a byte fallback.")
 
 
-def _parts(value: object) -> list[Mapping[str, Any]]:
-    """The members of a sequence of normalizers, pre-tokenizers, ..., or the only one."""
-    if not isinstance(value, dict):
-        return []
-    members = next(
-        (value[key] for key in ("normalizers", "pretokenizers", "processors", "decoders") if key in value), 0
-    )
-    return [part for part in members if isinstance(part, dict)] if isinstance(members, list) else [value]
-
-
 def _adds_space(files: _TokenizerFiles) -> bool:
     """Whether a text is encoded as if a space stood before it."""
-    for part in _parts(files.body.get("pre_tokenizer")):
+    for part in members(files.body.get("pre_tokenizer")):
         if part.get("type") == "Metaspace":
             return part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space") is not False
-    return any(part.get("type") == "Prepend" for part in _parts(files.body.get("normalizer")))
+    return any(part.get("type") == "Prepend" for part in members(files.body.get("normalizer")))
+
+
+def _rules(files: _TokenizerFiles, byte_level: bool) -> dict[str, MetadataValue]:
+    """What GGUF has no key for, where that makes a difference."""
+    flags = {entry["id"]: _flags(entry) for entry in files.added}
+    normalizer = files.body.get("normalizer")
+    pre_tokenizer = None if byte_level else files.body.get("pre_tokenizer")
+    rules = TokenizerRules(normalizer, pre_tokenizer, files.model.get("ignore_merges") is True, flags)
+    alike = len(set(flags.values())) <= 1 and not any(each.changes_text for each in flags.values())
+    if byte_level and alike and not any(members(normalizer)):
+        return {}
+    written = rules.write()
+    TokenizerRules.read(written)
+    return {RULES_KEY: written}
+
+
+def _flags(entry: Mapping[str, Any]) -> TokenFlags:
+    """A flag that is not there is off, but ordinary tokens are looked for in the normalized text."""
+    default = {"normalized": entry.get("special") is not True}
+    return TokenFlags(**{flag: entry.get(flag, default.get(flag, False)) is True for flag in FLAGS})
 
 
 def _types(files: _TokenizerFiles, tokens: list[str]) -> NDArray[np.int32]:
@@ -184,30 +210,19 @@ def _token_text(value: object) -> str:
 
 def _added_ends(files: _TokenizerFiles, ids: Mapping[str, int]) -> dict[str, MetadataValue]:
     """Whether BOS and EOS are put around a text: by the configuration's word, else by the post-processor."""
-    singles: list[list[Any]] = [
-        part["single"] for part in _post_processors(files) if isinstance(part.get("single"), list)
-    ]
-    single = singles[0] if singles else []
-    places = [_special_token(piece) for piece in single]
+    added = template_ends(files.body.get("post_processor"), files.path)
     metadata: dict[str, MetadataValue] = {}
-    for key, place, name in (("bos", 0, "bos_token"), ("eos", -1, "eos_token")):
+    for key, text in zip(("bos", "eos"), added, strict=True):
         said = files.config.get(f"add_{key}_token")
-        text = _token_text(files.config.get(name))
-        by_template = len(places) > 1 and text != "" and places[place] == text
-        metadata[f"{PREFIX}add_{key}_token"] = (said if isinstance(said, bool) else by_template) and text in ids
+        named = _token_text(files.config.get(f"{key}_token"))
+        if said is not False and named:
+            check_end(f"{key}_token", text, named, files.path)
+        metadata[f"{PREFIX}add_{key}_token"] = (said if isinstance(said, bool) else text is not None) and (
+            named or text
+        ) in ids
+        if text is not None and text in ids and not named:
+            metadata[f"{PREFIX}{key}_token_id"] = ids[text]
     return metadata
-
-
-def _special_token(piece: object) -> str | None:
-    """The special token that stands in this place of a post-processor's template; None where the text does."""
-    match piece:
-        case {"SpecialToken": {"id": str(text)}}:
-            return text
-    return None
-
-
-def _post_processors(files: _TokenizerFiles) -> list[Mapping[str, Any]]:
-    return [part for part in _parts(files.body.get("post_processor")) if part.get("type") == "TemplateProcessing"]
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:

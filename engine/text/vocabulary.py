@@ -9,8 +9,8 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
-
-PREFIX = "tokenizer.ggml."
+from engine.text.tokenizer_keys import PREFIX, check_tokenizer_keys, duplicate_tokens
+from engine.text.tokenizer_rules import MERGES_KEY, RULES_KEY, TokenizerRules
 
 # How families name the three tokens of infilling.
 INFILL_NAMES = (
@@ -44,6 +44,9 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
+# Which type a text has that tokens of several types share.
+_STRONGEST = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+
 # Tokens that end a turn, whatever type the file gives them: nobody writes these by accident.
 END_MARKERS = frozenset(
     (
@@ -71,6 +74,8 @@ END_MARKERS = frozenset(
         "<｜end▁of▁sentence｜>",  # noqa: RUF001
     )
 )
+_ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # beside eos
+_CHANNELS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
 # Tokens that end a turn only where the file says that they are control tokens: otherwise they are plain markup.
 END_CONTROLS = frozenset(["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<PAD>", "[PAD]", "<reponame>"])
 
@@ -82,10 +87,12 @@ class Vocabulary:
     model: str  # "gpt2" is byte-level BPE, "llama" is SentencePiece
     pre: str  # name of the pre-tokenizer; BPE only
     tokens: list[str]
-    ids: dict[str, int]  # every token's text -> its id
+    ids: dict[str, int]  # every token's text -> its id, the last of several
+    duplicates: dict[str, list[int]]  # a text that several tokens have -> their ids
     types: list[int]
     scores: list[float]  # SentencePiece only, else empty
     merges: list[str]  # BPE only, else empty
+    rules: TokenizerRules | None  # None: as GGUF has it for this kind
     bos_id: int | None
     eos_id: int | None
     end_ids: frozenset[int]
@@ -110,30 +117,36 @@ class Vocabulary:
     def from_metadata(cls, metadata: Mapping[str, object]) -> "Vocabulary":
         """Read and check `tokenizer.ggml.*`. Raises ModelFileError or UnsupportedModelError."""
         model = _text(metadata, "model", None)
+        check_tokenizer_keys(metadata)
         if model not in ("gpt2", "llama"):
             raise UnsupportedModelError(
                 f"The tokenizer kind {model!r} is not supported; use a model with a gpt2 or llama tokenizer."
             )
         tokens = _tokens(metadata)
-        ids = _ids(tokens)
-        types = _types(metadata, ids)
+        ids = dict(zip(tokens, range(len(tokens)), strict=True))
+        duplicates = duplicate_tokens(tokens)
+        types = _types(metadata, tokens)
         eos_id = _token_id(metadata, "eos_token_id", len(tokens), 2 if model == "llama" else None)
+        rules = _rules(metadata)
+        by_scores = model == "llama" and rules is None
         return cls(
             model=model,
             pre=_text(metadata, "pre", "default"),
             tokens=tokens,
             ids=ids,
+            duplicates=duplicates,
             types=types,
-            scores=_scores(metadata, len(tokens)) if model == "llama" else [],
-            merges=_strings(metadata, "merges") if model == "gpt2" else [],
+            scores=_scores(metadata, len(tokens)) if by_scores else [],
+            merges=[] if by_scores else _strings(metadata, "merges" if model == "gpt2" else MERGES_KEY),
+            rules=rules,
             bos_id=_token_id(metadata, "bos_token_id", len(tokens), 1 if model == "llama" else None),
             eos_id=eos_id,
-            end_ids=_end_ids(metadata, ids, types, eos_id),
+            end_ids=_end_ids(metadata, tokens, types, eos_id),
             add_bos=_flag(metadata, "add_bos_token"),
             add_eos=_flag(metadata, "add_eos_token") is True,
             infill_ids=_infill_ids(metadata, ids),
-            add_space_prefix=_flag(metadata, "add_space_prefix") is not False and model == "llama",
-            strips_after_special=_is_phi3(metadata),
+            add_space_prefix=_flag(metadata, "add_space_prefix") is not False and by_scores,
+            strips_after_special=_is_phi3(metadata) and rules is None,
         )
 
 
@@ -157,8 +170,13 @@ def _flag(metadata: Mapping[str, object], key: str) -> bool | None:
     return bool(value)
 
 
+def _rules(metadata: Mapping[str, object]) -> TokenizerRules | None:
+    value = metadata.get(RULES_KEY)
+    return TokenizerRules.read(value) if isinstance(value, str) else None
+
+
 def _array(metadata: Mapping[str, object], key: str) -> list[object]:
-    value = metadata.get(PREFIX + key)
+    value = metadata.get(key if key == MERGES_KEY else PREFIX + key)
     if isinstance(value, np.ndarray):
         return cast(list[object], value.tolist())
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -182,13 +200,6 @@ def _tokens(metadata: Mapping[str, object]) -> list[str]:
     return tokens
 
 
-def _ids(tokens: list[str]) -> dict[str, int]:
-    ids = dict(zip(tokens, range(len(tokens)), strict=True))
-    if len(ids) != len(tokens):
-        raise _fault("tokens", "names the same token twice")
-    return ids
-
-
 def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[type]) -> list[object]:
     values = _array(metadata, key)
     if set(map(type, values)) - kinds:
@@ -198,13 +209,20 @@ def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[ty
     return values
 
 
-def _types(metadata: Mapping[str, object], ids: dict[str, int]) -> list[int]:
+def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
+    """The type of each token; tokens of one text have one type, and control tokens come before all others."""
     if PREFIX + "token_type" not in metadata:
-        types: list[int] = [TokenType.NORMAL] * len(ids)
+        types: list[int] = [TokenType.NORMAL] * len(tokens)
     else:
-        types = cast(list[int], _numbers(metadata, "token_type", len(ids), {int}))
-    for text in END_MARKERS & ids.keys():
-        types[ids[text]] = TokenType.CONTROL
+        types = cast(list[int], _numbers(metadata, "token_type", len(tokens), {int}))
+    for token, text in enumerate(tokens):
+        if text in END_MARKERS:
+            types[token] = TokenType.CONTROL
+    for ids in duplicate_tokens(tokens).values():
+        found = {types[token] for token in ids}
+        shared = next((kind for kind in _STRONGEST if kind in found), types[ids[-1]])
+        for token in ids:
+            types[token] = shared
     return types
 
 
@@ -226,20 +244,18 @@ def _token_id(metadata: Mapping[str, object], key: str, count: int, default: int
     return int(value)
 
 
-def _end_ids(
-    metadata: Mapping[str, object], ids: dict[str, int], types: list[int], eos_id: int | None
-) -> frozenset[int]:
-    named = (
-        eos_id,
-        _token_id(metadata, "eot_token_id", len(ids), None),
-        _token_id(metadata, "eom_token_id", len(ids), None),
-    )
-    ends = {token for token in named if token is not None}
-    ends |= {ids[text] for text in END_MARKERS & ids.keys()}
-    ends |= {ids[text] for text in END_CONTROLS & ids.keys() if types[ids[text]] == TokenType.CONTROL}
-    channels = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
-    if any(ends.issuperset(map(ids.get, texts)) for texts in channels):
-        ends = {token for token in ends if token != ids.get("<|end|>")}  # there it ends a channel, not the turn
+def _end_ids(metadata: Mapping[str, object], tokens: list[str], types: list[int], eos_id: int | None) -> frozenset[int]:
+    """All ids that end a turn: a text that several tokens have ends the turn under each of them."""
+    said = (_token_id(metadata, f"{name}_token_id", len(tokens), None) for name in _ENDS)
+    named = {tokens[token] for token in (eos_id, *said) if token is not None}
+    ends = {
+        token
+        for token, text in enumerate(tokens)
+        if text in named or text in END_MARKERS or (text in END_CONTROLS and types[token] == TokenType.CONTROL)
+    }
+    texts = {tokens[token] for token in ends}
+    if any(channel <= texts for channel in _CHANNELS):
+        ends = {token for token in ends if tokens[token] != "<|end|>"}  # there it ends a channel, not the turn
     return frozenset(ends)
 
 

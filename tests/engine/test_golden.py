@@ -19,7 +19,7 @@ from tests.tiny_families import write_tiny_family
 from tests.tiny_models import write_tiny_llama
 
 LLAMAS = ("llama_gqa", "llama_mha", "llama3_rope")
-MODELS = (*LLAMAS, "qwen2", "qwen3", "qwen3_moe", "gemma3")
+MODELS = (*LLAMAS, "llama_yarn", "qwen2", "qwen2_yarn", "qwen3", "qwen3_moe", "gemma3")
 
 
 class Golden:

@@ -191,6 +191,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "a negative id": (tiny(model={"type": "BPE", "vocab": {"a": -1}}), "its ids are not within"),
     "an id of 2**60": (tiny(added_tokens=[{"id": 2**60, "content": "x"}]), "its ids are not within"),
     "added tokens without text": (tiny(added_tokens=[{"id": 3}]), "added_tokens are not tokens"),
+    "a flag of text": (tiny(added_tokens=[{"id": 3, "content": "x", "lstrip": "no"}]), "added_tokens are not tokens"),
     "merges of numbers": (tiny(model={"type": "BPE", "vocab": {"a": 0}, "merges": [1]}), "merges are not pairs"),
     "merges of three": (
         tiny(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "a", "a"]]}),

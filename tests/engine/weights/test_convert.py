@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from engine.errors import ModelFileError, OctavoError
+from engine.text.tokenizer import Tokenizer
 from engine.weights.convert import convert
 from engine.weights.gguf import GgufFile
 from engine.weights.open_weights import open_weights
 from engine.weights.quantize.quantized_file import quantized
 from engine.weights.weights_file import WeightsFile
 from tests.engine.runners import GOLDEN
+from tests.engine.text.tokenizer_files import both, byte_fallback, byte_level
 from tests.engine.weights.gguf_bytes import sound_file
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny_models import write_tiny_llama
@@ -90,6 +92,30 @@ def test_sampling_that_a_folder_asks_for_is_written_as_other_readers_expect_it(t
         "general.sampling.top_k": count,
         "general.sampling.top_p": number,
     }
+
+
+ADDED = {"<|s|>": {"special": True, "rstrip": True}, "<u>": {"lstrip": True}, "<n>": {"normalized": True}}
+TOKENIZERS = {
+    "bytes as letters": byte_level(ADDED, normalizer={"type": "NFC"}),
+    "bytes to fall back to": byte_fallback(
+        ADDED,
+        normalizer={"type": "NFKC"},
+        pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_file_made_of_a_folder_gives_the_folders_token_ids(tmp_path: Path, name: str) -> None:
+    folder = write_folder(tmp_path / "folder", LLAMA_CONFIG, llama_tensors())
+    library, own = both(TOKENIZERS[name], folder)
+    with open_weights(folder) as shown:
+        write(shown, tmp_path / "out.gguf")
+    with GgufFile.open(tmp_path / "out.gguf") as file:
+        written = Tokenizer.from_metadata(file.metadata)
+    for text in ("ab cab", "e\u0301 \ufb01 <|s|>  ab <u>\u00e9<n> a", " a<|s|> a <n>  b", "\u2581 \uff21"):
+        expected = library.encode(text).ids
+        assert own.encode(text, parse_special=True) == written.encode(text, parse_special=True) == expected
 
 
 @pytest.mark.parametrize("value", [{"temperature": {"a": 1}}, {"top_k": 10**30}, {"top_p": "x"}, {"min_p": True}])
