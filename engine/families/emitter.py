@@ -63,46 +63,51 @@ class Emitter:
 
     def final_norm(self, weight: str, epsilon: float) -> None:
         """Normalize the rows whose final hidden state is wanted, as plain floats; ends no segment."""
-        state, columns = self._state, self._state.hidden.shape[1]
-        self.program.emit(
-            NORM,
-            address(norm_kernel()),
-            f"final {weight}",
+        state, inputs = self._state, self._state.inputs
+        self._emit_plain_norm(
+            "final",
+            weight,
+            epsilon,
             barrier=False,
             source=state.hidden.ctypes.data,
-            gather=state.inputs.final_index.ctypes.data,
-            weight=state.hold(self._weights.vector(weight, columns)),
-            epsilon=epsilon,
-            columns=columns,
-            rows=state.inputs.final_count.ctypes.data,
-            scratch=self._buffer("norm_scratch"),
+            gather=inputs.final_index.ctypes.data,
+            rows=inputs.final_count.ctypes.data,
             output=state.final.ctypes.data,
-            output_stride=columns,
-            packed=state.packed.address,
-            forms=0,  # nothing is packed: no matmul reads these rows
+            output_stride=state.hidden.shape[1],
         )
 
     def join_norm(
         self, buffer: str, weight: str, epsilon: float, output: str, *, first: int, barrier: bool = True
     ) -> None:
         """Write the norm of a buffer's rows to the columns from `first` on of another's, as plain floats."""
-        columns, target = self._state.hidden.shape[1], self._state.buffers[output]
-        self.program.emit(
-            NORM,
-            address(norm_kernel()),
-            f"norm {weight}",
+        target = self._state.buffers[output]
+        self._emit_plain_norm(
+            "norm",
+            weight,
+            epsilon,
             barrier=barrier,
             source=self._buffer(buffer),
             gather=0,
+            rows=self._rows,
+            output=target[:, first:].ctypes.data,
+            output_stride=target.shape[1],
+        )
+
+    def _emit_plain_norm(self, kind: str, weight: str, epsilon: float, *, barrier: bool, **fields: int) -> None:
+        """Emit a norm of which nothing is packed: no matmul reads its rows."""
+        columns = self._state.hidden.shape[1]
+        self.program.emit(
+            NORM,
+            address(norm_kernel()),
+            f"{kind} {weight}",
+            barrier=barrier,
             weight=self._state.hold(self._weights.vector(weight, columns)),
             epsilon=epsilon,
             columns=columns,
-            rows=self._rows,
             scratch=self._buffer("norm_scratch"),
-            output=target[:, first:].ctypes.data,
-            output_stride=target.shape[1],
             packed=self._state.packed.address,
             forms=0,
+            **fields,
         )
 
     def has(self, weight: str) -> bool:

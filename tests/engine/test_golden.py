@@ -18,7 +18,7 @@ from tests.reference_llama import ReferenceLlama
 from tests.tiny_families import write_tiny_family
 from tests.tiny_models import write_tiny_llama
 
-LLAMAS = ("llama_gqa", "llama_mha", "llama3_rope")
+LLAMAS = ("llama_gqa", "llama_mha", "llama3_rope", "llama_biases")
 MODELS = (*LLAMAS, "llama_yarn", "qwen2", "qwen2_yarn", "qwen3", "qwen3_moe", "gemma3")
 
 

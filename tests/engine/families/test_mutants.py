@@ -25,7 +25,7 @@ from engine.weights.weights_file import WeightsFile
 from tests.engine.families.mutants import logits_of
 from tests.engine.runners import GOLDEN, same_bits
 
-FAMILIES = ("llama_gqa", "llama3_rope", "qwen2", "qwen3", "qwen3_moe", "qwen3_5_moe", "gemma3")
+FAMILIES = ("llama_biases", "llama3_rope", "llama_yarn", "qwen2", "qwen3", "qwen3_moe", "qwen3_5_moe", "gemma3")
 # What may be the same: a limit of what is taken; how embeddings are made of the same states; the numbers of a scaling
 # that the model does not have.
 LIMITS = ("context_length", "pooling_type")
