@@ -234,12 +234,9 @@ class Emitter:
 
         The result goes to a buffer, or (None) is added to the residual stream; `bias` adds the bias of down.
         """
-        gate_matrix, up_matrix = (self._weights.matrix(weight, width, self._columns) for weight in (gate, up))
         hidden = self._state.hidden.shape[1]
         down_matrix = self._weights.matrix(down, hidden, width)
-        name = f"matmul {gate} {up} {_shape(2 * width, gate_matrix, up_matrix)}"
-        biases = [self._bias_address(weight, width) for weight in (gate, up)]
-        self._emit_gated((gate_matrix, up_matrix), biases, down_matrix, name, width, activation)
+        self._emit_gated(gate, up, down_matrix, width, activation)
         name = f"matmul {down} {_shape(hidden, down_matrix)}"
         self._emit_matmul(down_matrix, name, self._target(output), add=output is None, barrier=barrier)
 
@@ -320,19 +317,11 @@ class Emitter:
         name = f"{weight.removesuffix('weight')}bias"
         return self._state.hold(self._weights.vector(name, outputs)) if self.has(name) else 0
 
-    def _emit_gated(
-        self,
-        gate_and_up: tuple[Matrix, Matrix],
-        biases: Sequence[int],
-        down: Matrix,
-        name: str,
-        width: int,
-        activation: int,
-    ) -> None:
+    def _emit_gated(self, gate_name: str, up_name: str, down: Matrix, width: int, activation: int) -> None:
         """Emit the op of gate and up, which packs the input of down."""
         state, threads = self._state.feed_forward, self._capacity.threads
         assert state is not None
-        gate, up = gate_and_up
+        gate, up = (self._weights.matrix(name, width, self._columns) for name in (gate_name, up_name))
         group_bytes = max(_group_bytes(gate), _group_bytes(up))
         task_bytes = gemv.large_task_bytes(2 * len(gate.packed) * group_bytes, threads)
         unit, part = cut_units(down.kind.granule // ROWS, group_bytes, task_bytes)
@@ -340,7 +329,7 @@ class Emitter:
         self._emit_packing(
             GATED,
             gated_kernel(),
-            name,
+            f"matmul {gate_name} {up_name} {_shape(2 * width, gate, up)}",
             state.packed,
             width,
             pairs=self._state.hold(thread_pairs(gate_fields, up_fields, threads)),
@@ -351,8 +340,8 @@ class Emitter:
             scratch=state.scratch.ctypes.data,
             counters=state.counters.ctypes.data,
             activation=activation,
-            gate_bias=biases[0],
-            up_bias=biases[1],
+            gate_bias=self._bias_address(gate_name, width),
+            up_bias=self._bias_address(up_name, width),
         )
 
     def _matmul_fields(self, matrix: Matrix, output_stride: int) -> dict[str, int]:

@@ -117,7 +117,9 @@ def may_be_same(kind: str, key: str, value: object, metadata: Mapping[str, objec
         return True
     if kind == "dropped":
         return name in FOLLOWS
-    if name.startswith(NUMBERS_OF_YARN) or name == ORIGINAL:
+    if name == ORIGINAL:  # yarn rounds what follows from it to whole pairs
+        return True
+    if name.startswith(NUMBERS_OF_YARN):
         return metadata.get(f"{architecture}.rope.scaling.type") != "yarn"
     if kind == "changed" and isinstance(value, list):
         return bool(value == [metadata[key]])  # an array of one number for all layers
