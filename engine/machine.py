@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cache_folder import cache_folder
+from kernels.cgroup import memory_room
 from kernels.cpu import cpu_name, supported_tiers, usable_cores
 
 
@@ -36,10 +37,10 @@ def describe_machine() -> Machine:
 
 
 def available_memory() -> int:
-    """Return the bytes that can still be used: the system's estimate, bounded by the cgroup's limit."""
+    """Return the bytes that can still be used: the system's estimate, bounded by the limits of our control groups."""
     free = _meminfo_available()
-    limit = _cgroup_room()
-    return free if limit is None else min(free, limit)
+    room = memory_room()
+    return free if room is None else min(free, room)
 
 
 def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArray[np.uint8]] = ()) -> float:
@@ -62,20 +63,6 @@ def _meminfo_available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     raise OSError("/proc/meminfo names no MemAvailable")
-
-
-def _cgroup_room() -> int | None:
-    """Bytes left below the cgroup's memory limit (v2, then v1), or None where there is none."""
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            maximum = Path(limit).read_text().strip()
-            return None if maximum == "max" else max(0, int(maximum) - int(Path(usage).read_text()))
-        except (OSError, ValueError):
-            continue
-    return None
 
 
 def last_level_cache() -> int:
