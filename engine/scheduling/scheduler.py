@@ -63,6 +63,10 @@ class Scheduler:
         """What a step in which answers run beside prompts is to take at most; None before anything was measured."""
         return self._chunks.last_target
 
+    def is_answering(self, sequence: Sequence) -> bool:
+        """Whether a sequence has begun its answer and goes on with it, a token a step; one that was preempted waits."""
+        return sequence.new_tokens > 0 and sequence.pending == 1 and sequence in self.running
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence that the memory could hold by itself to its end."""
         assert self._memory.fits(sequence.worst_case_tokens)

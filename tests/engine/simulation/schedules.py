@@ -152,7 +152,9 @@ class Schedule:
     def _step(self) -> None:
         before = self._most_urgent()
         self._now += 1e-4
+        late = [s for s in self.bench.scheduler.waiting if s.deadline is not None and s.deadline <= self._now]
         self.bench.step()
+        assert not any(sequence in self.bench.scheduler.waiting for sequence in late), "one waits beyond its deadline"
         self._check_memory()
         self._note_starts()
         self._idle_steps = self._idle_steps + 1 if before == self._most_urgent() != (None, 0) else 0
