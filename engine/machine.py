@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cache_folder import cache_folder
+from engine.errors import OctavoError
+from kernels import code_store
+from kernels.cache_folder import CacheFolderError
 from kernels.cgroup import memory_room
 from kernels.cpu import cpu_name, supported_tiers, usable_cores
 
@@ -22,10 +25,11 @@ class Machine:
     cores: int  # that this process may use
     memory_bytes: int  # free for us now
     cache_folder: Path
+    kernels: str  # the folder of the compiled ones, or why they are not kept
 
 
 def describe_machine() -> Machine:
-    """Look at the machine; nothing is measured."""
+    """Look at the machine; nothing is measured. Raises OctavoError where no folder can be written to."""
     return Machine(
         cpu=cpu_name(),
         isa=supported_tiers()[0],
@@ -33,7 +37,16 @@ def describe_machine() -> Machine:
         cores=usable_cores(),
         memory_bytes=available_memory(),
         cache_folder=cache_folder(),
+        kernels=_kernels(),
     )
+
+
+def _kernels() -> str:
+    try:
+        trouble = code_store.why_not_kept()
+        return str(code_store.folder()) if trouble is None else f"compiled again at each start. {trouble}"
+    except CacheFolderError as error:
+        raise OctavoError(str(error)) from error
 
 
 def available_memory() -> int:

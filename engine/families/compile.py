@@ -1,8 +1,9 @@
 """Compiles every kernel that a model needs before its weights are loaded, so that the wait can be shown."""
 
+import logging
 from collections.abc import Callable, Sequence
 
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, OctavoError
 from engine.families.family import FamilyConfig
 from engine.weights.load import loading_kernels
 from engine.weights.weights_file import WeightsFile
@@ -10,6 +11,8 @@ from kernels import logprobs, mask, sampling, team
 from kernels.activations import lane_packer
 from kernels.attention import attention_kernel
 from kernels.bandwidth import read_kernel
+from kernels.cache_folder import CacheFolderError
+from kernels.code_store import why_not_kept
 from kernels.compile_processes import CompileError, compile_groups
 from kernels.gated_matmul import gated_kernel
 from kernels.gemv import compile_tile, matmul_kernel, tile_widths
@@ -19,6 +22,8 @@ from kernels.likeliest import likeliest_kernel
 from kernels.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.rotary import rotary_kernel
+
+logger = logging.getLogger(__name__)
 
 
 def compile_kernels(
@@ -35,9 +40,13 @@ def compile_kernels(
     `progress` gets the share that is done.
     """
     try:
+        if (trouble := why_not_kept()) is not None:
+            logger.warning("compiled kernels are not kept, and are compiled again at each start. %s", trouble)
         compile_groups(kernel_groups(matrix_types(file), own_kernels, activations, kv_type.number, tier), progress)
     except CompileError as error:
         raise EngineFaultError(str(error)) from error
+    except CacheFolderError as error:
+        raise OctavoError(str(error)) from error
 
 
 def kernel_groups(
