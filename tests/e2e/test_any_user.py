@@ -1,6 +1,7 @@
 """Octavo run as a user that the system has no entry of, in group 0, without a home folder: as OpenShift runs it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,9 @@ READS = "-all,+dac_read_search"
 AS_USER = ["setpriv", f"--reuid={USER}", "--regid=0", "--clear-groups"]
 AS_USER += [f"--inh-caps={READS}", f"--ambient-caps={READS}"]
 READ_ONLY = ["unshare", "--mount", "sh", "-c", 'mount --rbind / / && mount -o remount,ro,bind / && exec "$@"', "sh"]
+
+
+(IMAGE_MODE,) = re.findall(r"--owner root --group root --mode (\d+) /data$", (ROOT / "Dockerfile").read_text(), re.M)
 
 
 def runs(*command: str) -> bool:
@@ -68,8 +72,8 @@ def test_doctor_finds_nothing_wrong_with_a_volume_that_the_group_can_write_to(
     assert not list(Path(tempfile.gettempdir()).glob("octavo-kernels-*"))
 
 
-def test_a_model_in_a_volume_of_the_group_is_served_by_its_name(volume: Path) -> None:
-    volume.chmod(0o1770)
+def test_a_model_in_a_volume_as_the_image_makes_it_is_served_by_its_name(volume: Path) -> None:
+    volume.chmod(int(IMAGE_MODE, 8))
     models, kernels = volume / "models", volume / "kernels"
     models.mkdir(mode=0o755)
     write_tiny_llama(models / "tiny.gguf")
