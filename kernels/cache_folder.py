@@ -38,8 +38,12 @@ def shared_folder(name: str) -> Path:
     folder = cache_folder() / name
     try:
         _make_cache_folder(folder.parent)
-        if not folder.is_dir():
+        try:
             folder.mkdir()
+        except FileExistsError:  # also where another process has just made it
+            if not folder.is_dir():
+                raise
+        else:
             folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode) & ~stat.S_IWOTH | stat.S_IRWXU)
     except OSError as error:
         raise _cannot_be_made(folder, error) from error
