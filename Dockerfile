@@ -1,4 +1,4 @@
-# Octavo's image: the locked dependencies and the wheel in one venv, run by a user who owns nothing but /data.
+# Octavo's image: the locked dependencies and the wheel in one venv, run by a user who can write to nothing but /data.
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
@@ -15,14 +15,15 @@ FROM ${BASE}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates python3 \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
-    && useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin octavo \
-    && install --directory --owner octavo --group octavo --mode 0700 /data
+    && useradd --system --uid 10001 --gid 0 --home-dir /data --shell /usr/sbin/nologin octavo \
+    && install --directory --owner root --group root --mode 1770 /data
 COPY --from=build /opt/octavo /opt/octavo
 
-# Models and compiled kernels; they are worth keeping between containers.
-ENV OCTAVO_CACHE=/data PIP_NO_CACHE_DIR=1 PYTHONUNBUFFERED=1
+# Models and compiled kernels; they are worth keeping between containers. Any user of group 0 may run the image, as
+# OpenShift does; /data is sticky, so that none of them can swap another's compiled kernels.
+ENV OCTAVO_CACHE=/data HOME=/data PIP_NO_CACHE_DIR=1 PYTHONUNBUFFERED=1
 VOLUME /data
-USER octavo
+USER 10001:0
 WORKDIR /data
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \

@@ -14,9 +14,9 @@ def cache_folder() -> Path:
         raise OctavoError(str(error)) from error
 
 
-def private_folder(name: str) -> Path:
-    """The folder `name` in the cache folder: made if need be, ours, and closed to other users (mode 0700)."""
+def shared_folder(name: str) -> Path:
+    """The folder `name` in the cache folder: made if need be, open to those the cache folder is open to."""
     try:
-        return folders.private_folder(name)
+        return folders.shared_folder(name)
     except folders.CacheFolderError as error:
         raise OctavoError(str(error)) from error

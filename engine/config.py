@@ -13,6 +13,7 @@ class EngineConfig:
 
     lanes: int = 8  # sequences that run at once
     max_waiting: int = 256  # requests beyond those that have a lane
+    priorities_across_callers: bool = False  # else a priority counts only among the requests of one caller
     itl_target_seconds: float | None = None  # of a step, beside long prompts; None: as measured, see ChunkBudget.target
     prefill_rows: int = 512  # prompt tokens a step at most
     prefill_interval: int = 4  # steps in which a waiting prompt is granted a chunk, whatever the target leaves

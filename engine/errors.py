@@ -11,6 +11,7 @@ OctavoError
 │   └── TemplateError          the chat template refused the messages
 ├── QueueFullError         the waiting queue is at its limit
 ├── EngineNotReadyError    the model is still loading, or the server is stopping
+│   └── GrammarTimeoutError    the machine did not get a grammar compiled in time
 └── EngineFaultError       our own fault while serving one request
 
 Status codes belong to the server: nothing here knows HTTP.
@@ -89,6 +90,16 @@ class QueueFullError(OctavoError):
 
 class EngineNotReadyError(OctavoError):
     """The model is still loading, or the server is stopping."""
+
+
+class GrammarTimeoutError(EngineNotReadyError):
+    """The machine did not get a grammar compiled in time, which tells nothing of the grammar."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The server did not get the grammar compiled in {seconds:g} s of processor time; send the request again"
+            " later, or make the grammar simpler."
+        )
 
 
 class EngineFaultError(OctavoError):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError
 from engine.event_stream import EventStream
-from engine.outputs import DEADLINE, RequestOutput
+from engine.outputs import RequestOutput
 from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
 from engine.runner_protocol import ModelRunner
 from engine.sampler import Sampler
@@ -152,10 +152,15 @@ class EngineLoop:
                 self._stopping = True
 
     def _end_overdue(self) -> None:
-        """End what has no token yet and no time left; the others end with the token of their next step."""
+        """End what has no time left and no token to come with the next step; the others end with that token."""
         now = self._clock()
-        for sequence in [sequence for sequence in self._timed if sequence.new_tokens == 0 and _is_due(sequence, now)]:
-            self._finish(sequence, FinishReason.LENGTH, now, stop=DEADLINE)
+        for sequence in [sequence for sequence in self._timed if _is_due(sequence, now)]:
+            if not self._scheduler.is_answering(sequence):
+                job = self._jobs[sequence]
+                if (event := job.output.end()) is not None:
+                    self._outbox.append((job.stream, event))
+                assert job.output.finish_reason is not None
+                self._finish(sequence, job.output.finish_reason, now, stop=job.output.stop)
 
     def _run(self, plan: StepPlan) -> list[Computed]:
         """Compute the plan, and note who took part in the step. After a fault its sequences go on alone, if at all."""

@@ -8,6 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cache_folder import cache_folder
+from engine.errors import OctavoError
+from kernels import code_store
+from kernels.cache_folder import CacheFolderError
+from kernels.cgroup import memory_room
 from kernels.cpu import cpu_name, supported_tiers, usable_cores
 
 
@@ -21,10 +25,11 @@ class Machine:
     cores: int  # that this process may use
     memory_bytes: int  # free for us now
     cache_folder: Path
+    kernels: str  # the folder of the compiled ones, or why they are not kept
 
 
 def describe_machine() -> Machine:
-    """Look at the machine; nothing is measured."""
+    """Look at the machine; nothing is measured. Raises OctavoError where no folder can be written to."""
     return Machine(
         cpu=cpu_name(),
         isa=supported_tiers()[0],
@@ -32,14 +37,23 @@ def describe_machine() -> Machine:
         cores=usable_cores(),
         memory_bytes=available_memory(),
         cache_folder=cache_folder(),
+        kernels=_kernels(),
     )
 
 
+def _kernels() -> str:
+    try:
+        trouble = code_store.why_not_kept()
+        return str(code_store.folder()) if trouble is None else f"compiled again at each start. {trouble}"
+    except CacheFolderError as error:
+        raise OctavoError(str(error)) from error
+
+
 def available_memory() -> int:
-    """Return the bytes that can still be used: the system's estimate, bounded by the cgroup's limit."""
+    """Return the bytes that can still be used: the system's estimate, bounded by the limits of our control groups."""
     free = _meminfo_available()
-    limit = _cgroup_room()
-    return free if limit is None else min(free, limit)
+    room = memory_room()
+    return free if room is None else min(free, room)
 
 
 def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArray[np.uint8]] = ()) -> float:
@@ -62,20 +76,6 @@ def _meminfo_available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     raise OSError("/proc/meminfo names no MemAvailable")
-
-
-def _cgroup_room() -> int | None:
-    """Bytes left below the cgroup's memory limit (v2, then v1), or None where there is none."""
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            maximum = Path(limit).read_text().strip()
-            return None if maximum == "max" else max(0, int(maximum) - int(Path(usage).read_text()))
-        except (OSError, ValueError):
-            continue
-    return None
 
 
 def last_level_cache() -> int:

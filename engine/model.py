@@ -40,6 +40,7 @@ class LoadOptions(RunnerOptions):
     chat_template: Path | None = None  # a jinja file that takes the place of the model's own template
     quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
     max_waiting: int = 256
+    priorities_across_callers: bool = False
     itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
     speculation: str = "auto"  # how next tokens are guessed, as EngineConfig has it
     mtp: Path | None = None  # the file of the draft head; None: the model's own, or one that lies beside it
@@ -146,6 +147,7 @@ def engine_config(options: LoadOptions, identity: str) -> EngineConfig:
     return EngineConfig(
         lanes=options.lanes,
         max_waiting=options.max_waiting,
+        priorities_across_callers=options.priorities_across_callers,
         itl_target_seconds=None if options.itl_target_ms is None else options.itl_target_ms / 1e3,
         speculation=options.speculation,
         draft_max=options.draft_max,

@@ -23,7 +23,8 @@ class RequestOutput:
         self._max_new_tokens = max_new_tokens
         self._new_tokens = 0
         self._unreported: list[Token] = []
-        self._may_be_held = bool(request.stop or request.marks)  # text, for longer than a character is incomplete
+        self._may_end_early = request.max_seconds is not None  # after any token, with the text held back till then
+        self._may_be_held = bool(request.stop or request.marks or self._may_end_early)
         self.finish_reason: FinishReason | None = None
         self.stop: str | int | None = None  # as FinishEvent has it
 
@@ -41,11 +42,19 @@ class RequestOutput:
         text = "" if is_end else self._mark_text(token) if is_mark else self._match(self._detokenizer.push([token]))
         if is_end or self._new_tokens == self._max_new_tokens or is_last:
             text += self._rest()
-        self._note_end(token, is_end, is_last)
+        self._note_end(token if is_end else None, is_last)
         if is_end and not self._stops.stopped:
             text += self._end_text(token)
         self._unreported.append(Token(token, text, is_mark and not self._stops.stopped, logprob))
         return self._event()
+
+    def end(self) -> TextEvent | None:
+        """Time is up and no further token comes: return the text held back, if there is any. Sets finish_reason."""
+        rest = self._rest()
+        self._note_end(None, is_last=True)
+        if rest:
+            self._add_to_last(rest)
+        return self._event() if self._unreported else None
 
     def _plain_event(self, token: int, logprob: TokenLogprob | None) -> TextEvent | None:
         """Report a token of which nothing is to be asked but its text: as most are."""
@@ -68,16 +77,21 @@ class RequestOutput:
     def _mark_text(self, token: int) -> str:
         """Complete the text before a mark, and return the mark's name, which may be a stop string too."""
         rest = self._rest()
-        if rest:  # whose token is unreported: see _event
-            self._unreported[-1] = replace(self._unreported[-1], text=self._unreported[-1].text + rest)
+        if rest:
+            self._add_to_last(rest)
         return self._match(self._tokenizer.token_text(token)) + self._stops.flush()
 
-    def _note_end(self, token: int, is_end: bool, is_last: bool) -> None:
+    def _add_to_last(self, text: str) -> None:
+        """Add text that was held back to its token, which is unreported: see _event."""
+        self._unreported[-1] = replace(self._unreported[-1], text=self._unreported[-1].text + text)
+
+    def _note_end(self, end: int | None, is_last: bool) -> None:
+        """Set the reason if the answer is over: by an end token, or by text, number of tokens or time."""
         if self._stops.stopped:
             self.finish_reason, self.stop = FinishReason.STOP, self._stops.matched
-        elif is_end:
+        elif end is not None:
             self.finish_reason = FinishReason.STOP
-            self.stop = token if token in self._request.stop_tokens else None
+            self.stop = end if end in self._request.stop_tokens else None
         elif self._new_tokens == self._max_new_tokens:
             self.finish_reason = FinishReason.LENGTH
         elif is_last:
@@ -94,11 +108,14 @@ class RequestOutput:
     def _event(self) -> TextEvent | None:
         """Report the tokens since the last event, at the end even if they have no text.
 
-        A token is kept while part of its text is held back if a mark may come, which would release that text.
+        A token is kept while part of its text is held back if a mark or the end of time may come, which would release
+        that text.
         """
         last = self._unreported[-1]
         if self.finish_reason is None and not last.is_mark:
-            may_grow = bool(self._request.marks) and (self._stops.is_holding or self._detokenizer.is_holding)
+            may_grow = (self._request.marks or self._may_end_early) and (
+                self._stops.is_holding or self._detokenizer.is_holding
+            )
             if not last.text or may_grow:
                 return None
         event = TextEvent(tuple(self._unreported))

@@ -27,7 +27,7 @@ class Sequence:
     state_slot: int = 0  # where its recurrent state is
     cached_tokens: int = 0  # of the prompt, that were in the prefix cache when it first got a lane
     cache_report: CacheReport | None = None  # if asked for
-    rank: tuple[int, int] | None = None  # how urgent it is, the lower the more; filled by the waiting queue
+    rank: tuple[int, int, int] | None = None  # how urgent it is, the lower the more; filled by the waiting queue
     preemptions: int = 0  # counted by the scheduler
     alone_until: int = 0  # after a fault in a step of several: until so many tokens are computed, it is alone in a step
     prompt_logprobs: list[TokenLogprob | None] = field(init=False)  # if asked for; filled by the loop, as these two:

@@ -23,12 +23,20 @@ WALL_SECONDS = 20.0  # far beyond a worker's own limit of processor time: for a 
 class WorkerBrokenError(Exception):
     """The worker died of a request, or does not answer."""
 
+    def __init__(self, status: int) -> None:
+        """`status`: how it ended, as Popen.returncode has it; -SIGKILL where it did not answer."""
+        super().__init__(status)
+        self.status = status
+
 
 class WorkerProcess:
     """One worker. Calls from several threads take turns."""
 
-    def __init__(self, script: Path, purpose: str, greeting: object = None) -> None:
+    def __init__(
+        self, script: Path, purpose: str, greeting: object = None, *, wall_seconds: float = WALL_SECONDS
+    ) -> None:
         """`purpose` completes "The process that ... cannot be started"; a greeting is sent to each new process."""
+        self._wall_seconds = wall_seconds
         self._script, self._purpose = script, purpose
         self._greeting = b"" if greeting is None else _line(greeting)
         self._lock = threading.Lock()
@@ -41,10 +49,10 @@ class WorkerProcess:
         with self._lock:
             process = self._running()
             try:
-                return json.loads(_exchange(process, line))
+                return json.loads(_exchange(process, line, self._wall_seconds))
             except (OSError, EOFError):
                 self._end()
-                raise WorkerBrokenError from None
+                raise WorkerBrokenError(process.wait()) from None
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -74,7 +82,7 @@ def _line(value: object) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+def _exchange(process: subprocess.Popen[bytes], request: bytes, wall_seconds: float) -> bytes:
     """Raises OSError or EOFError if the worker ended, or does not answer in time."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(request)
@@ -82,7 +90,7 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
     output = process.stdout.fileno()
     poll = select.poll()
     poll.register(output, select.POLLIN)
-    deadline = time.monotonic() + WALL_SECONDS
+    deadline = time.monotonic() + wall_seconds
     line = bytearray()
     while not line.endswith(b"\n"):
         wait = deadline - time.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.cache_folder import private_folder
+from kernels.cache_folder import private_folder, temporary_private_folder
 from kernels.cpu import description
 from kernels.machine_code import MachineCode
 
@@ -20,6 +20,7 @@ _FOLDERS_KEPT = 4
 
 
 _chosen: list[Path] = []  # the folder, once it is chosen
+_troubles: list[str] = []  # why it is not in the cache folder, if it is not
 
 
 def folder() -> Path:
@@ -29,13 +30,19 @@ def folder() -> Path:
     return _chosen[0]
 
 
+def why_not_kept() -> str | None:
+    """One sentence if what is compiled goes with this process; None if it is kept."""
+    folder()
+    return _troubles[0] if _troubles else None
+
+
 def use(chosen: Path) -> None:
     """Take a folder that another process has chosen."""
     _chosen[:] = [chosen]
 
 
 def _choose() -> Path:
-    """Our own folder in the cache folder; a temporary one where that cannot be written to.
+    """Our own folder in the cache folder; a temporary one where that cannot be used.
 
     Other folders there are dropped, but for the newest few: an editor of kernels makes a new one at each change.
     """
@@ -45,10 +52,11 @@ def _choose() -> Path:
         ours.mkdir(mode=0o700, exist_ok=True)
         ours.touch()
         _drop_old(base)
-    except OSError:
-        temporary = tempfile.mkdtemp(prefix="octavo-kernels-")
+    except OSError as error:
+        temporary = temporary_private_folder("octavo-kernels-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return Path(temporary)
+        _troubles[:] = [str(error)]
+        return temporary
     return ours
 
 

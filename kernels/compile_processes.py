@@ -46,7 +46,7 @@ def compile_groups(groups: Groups, progress: Callable[[float], None]) -> None:
 def compile_alone(kernel: Kernel) -> MachineCode:
     """Compile one kernel in a process of its own; raises CompileError."""
     queue = _queue(1)
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile(dir=code_store.folder()) as errors:
         worker = _start([[kernel]], queue, [], errors)
         os.close(queue)
         worker.wait()

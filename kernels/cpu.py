@@ -7,6 +7,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels.cgroup import processor_quota
+
 # Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
 TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}
 
@@ -75,22 +77,7 @@ def cpu_name() -> str:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy: its affinity, bounded by the cgroup's CPU quota."""
+    """Return how many cores this process may keep busy: its affinity, bounded by the quota of its control groups."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
+    quota = processor_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
-
-
-def _cgroup_quota() -> float | None:
-    """Return the CPU quota in cores (cgroup v2 `cpu.max`, then v1), or None where there is none."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        folder = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        return None if quota_us <= 0 else quota_us / int((folder / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None

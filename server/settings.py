@@ -71,6 +71,7 @@ class Settings(BaseSettings):
     any_model: bool = False
     strict_params: bool = False
     max_queue: int = Field(256, ge=0, le=1_000_000)  # requests that may wait
+    priorities_across_callers: bool = False  # may a caller's priority count against other callers' requests?
     drain_timeout: float = Field(30.0, ge=0, le=86400, allow_inf_nan=False)  # seconds
     ping_seconds: float = Field(10.0, ge=0, le=3600, allow_inf_nan=False)  # 0: no keep-alive comments
     send_timeout: float = Field(60.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a reader may stall

@@ -1,9 +1,10 @@
 """The program that tries grammars out, in a process of its own, and how llguidance is set up there and in the server.
 
-A grammar comes from strangers. Most that are too large end at llguidance's own limits; some do not, and take minutes
-or gigabytes in one native call that nothing can stop. Here the operating system's limits end the process instead, and
-the server starts another. One JSON request a line in, one reply a line out; the first line is the vocabulary. Only
-llguidance and the standard library are imported, since the file is run by its path.
+A grammar comes from strangers. Most that are too large end at llguidance's own limits, which count steps of work: they
+decide alike on every machine. Some do not end there, and take minutes or gigabytes in one native call that nothing can
+stop. Here the operating system's limits end the process instead, and the server starts another. One JSON request a line
+in, one reply a line out; the first line is the vocabulary. Only llguidance and the standard library are imported, since
+the file is run by its path.
 """
 
 import json
@@ -15,10 +16,22 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-PROCESSOR_SECONDS = 1.0
+PROCESSOR_SECONDS = 15.0  # a last resort: what the limits below allow takes 3 s at most, measured
 MEMORY_BYTES = 64 << 20  # beside what the process has before the grammar
 LONGEST_COMPLAINT = 300  # characters
 _PAGE_BYTES = resource.getpagesize()
+# For a token of an answer these allow some 0.2 s at most, measured (tests/engine/constraints/test_bombs.py has the
+# grammars): the time of a mask grows with the third power of the items in a row. 1,000 alternatives of objects fit.
+_LIMITS = LLParserLimits(
+    max_items_in_row=1_000,
+    step_max_items=25_000,
+    step_lexer_fuel=200_000,
+    initial_lexer_fuel=1_000_000,
+    max_lexer_states=20_000,
+    max_grammar_size=50_000,
+    precompute_large_lexemes=False,
+    verbose_errors=False,
+)
 # No token is ever forced: the mask alone decides, and no text is tokenized while it is computed.
 _OPTIONS = '%llguidance {"no_forcing": true}\n'
 
@@ -47,8 +60,7 @@ def token_trie(tokens: Sequence[bytes], special: Collection[int], ends: Collecti
 
 def compiled(trie: LLTokenizer, grammar: str) -> LLMatcher:
     """Never raises: see its is_error. The global interpreter lock is not held meanwhile."""
-    limits = LLParserLimits(max_lexer_states=20_000, precompute_large_lexemes=False, verbose_errors=False)
-    return LLMatcher(trie, _OPTIONS + grammar, log_level=0, limits=limits)
+    return LLMatcher(trie, _OPTIONS + grammar, log_level=0, limits=_LIMITS)
 
 
 def _stand_in_trie(size: int, special: Mapping[int, str], ends: Collection[int]) -> LLTokenizer:
@@ -70,7 +82,10 @@ def _try_out(trie: LLTokenizer, grammar: str) -> tuple[str, str]:
 
 
 def _limit_next() -> None:
-    """From now on: so much processor time, and so much memory more than now; past either the process ends."""
+    """From now on: so much processor time, and so much memory more than now; past either the process ends.
+
+    A process that is out of memory ends by another signal than SIGPROF, or with an error.
+    """
     with open("/proc/self/statm") as sizes:
         memory = int(sizes.read().split()[0]) * _PAGE_BYTES + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (memory, resource.RLIM_INFINITY))

@@ -17,7 +17,7 @@ The dialect is llguidance's Lark. What was tried and holds, for whoever writes g
   and `%ignore`, as `%lark {` newline, the text, newline `}`.
 - `x[max_tokens=3]: /re/` works for one terminal. `stop=` and `temperature=` are not for us: use suffix=.
 - End tokens need not be written: they are allowed wherever `start` is complete, and nowhere else.
-- While it runs: at most 2,000 parser items in a row, 20,000 lexer states, some fuel a step; else the request ends.
+- While it runs: at most 1,000 parser items in a row, 20,000 lexer states, some fuel a step; else the request ends.
 """
 
 import re
@@ -61,7 +61,10 @@ class ConstraintCompiler:
         self._tools: _Tools | None = None
 
     def compile(self, grammar: str, *, param: str) -> Constraint:
-        """Blocking: not for the event loop. Raises RequestError: the grammar is wrong, impossible or too large."""
+        """Blocking: not for the event loop. Raises RequestError: the grammar is wrong, impossible or too large.
+
+        Raises GrammarTimeoutError where the machine did not get that far, and keeps nothing of it.
+        """
         if not self._end_bits.any():
             raise RequestError("The model has no end token, so no grammar can end an answer; drop this.", param=param)
         if len(grammar) > LONGEST_GRAMMAR:

@@ -1,6 +1,5 @@
 """One answer's place in its compiled grammar, as masks over the vocabulary."""
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,6 @@ from numpy.typing import NDArray
 from engine.errors import EngineFaultError, RequestError
 
 WORD = 32  # tokens in a word of a mask
-FREE_SECONDS = 5.0  # of processor time for masks, beside SECONDS_A_TOKEN for each: a usual one takes 0.0002
-SECONDS_A_TOKEN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,10 @@ class CompiledGrammar:
 
 
 class GrammarMatcher:
-    """Follows one answer. A grammar that proves too complex on the way ends its own request only."""
+    """Follows one answer. A grammar that proves too complex on the way ends its own request only.
+
+    It does so by llguidance's limits, which count steps of work: the same answer ends alike on every machine.
+    """
 
     def __init__(self, place: LLMatcher, end_bits: NDArray[np.int32], param: str) -> None:
         self._place = place
@@ -35,7 +35,6 @@ class GrammarMatcher:
         self._param = param
         self._mask = np.zeros_like(end_bits)
         self._is_current = False
-        self._seconds_left = FREE_SECONDS
 
     def mask(self) -> NDArray[np.int32]:
         """The tokens that may come next; a view valid until the next call."""
@@ -46,13 +45,11 @@ class GrammarMatcher:
 
     def accept(self, token: int) -> None:
         """Go on by a token that the mask allows."""
-        started = time.thread_time()
         if not self._place.consume_token(token):
             if self._is_current and self._mask[token // WORD] >> (token % WORD) & 1:
                 raise self._too_complex()
             raise EngineFaultError(f"The grammar was led into token {token}, which it does not allow: {self._reason}.")
         self._is_current = False
-        self._seconds_left -= time.thread_time() - started
 
     @property
     def is_complete(self) -> bool:
@@ -60,13 +57,9 @@ class GrammarMatcher:
         return self._place.is_stopped() and not self._place.is_error()
 
     def _compute_mask(self) -> None:
-        started = time.thread_time()
         self._place.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
-        self._seconds_left += SECONDS_A_TOKEN - (time.thread_time() - started)
         if self._place.is_error():
             raise self._too_complex()
-        if self._seconds_left < 0:
-            raise self._refusal("takes too much time at each token")
         if not self._place.is_accepting():
             self._mask &= ~self._end_bits  # an end token that the grammar names would end the answer before it is whole
         if not self._mask.any():

@@ -1,8 +1,9 @@
 """Compiles every kernel that a model needs before its weights are loaded, so that the wait can be shown."""
 
+import logging
 from collections.abc import Callable, Sequence
 
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, OctavoError
 from engine.families.family import FamilyConfig
 from engine.weights.load import loading_kernels
 from engine.weights.weights_file import WeightsFile
@@ -11,6 +12,8 @@ from kernels.activations import lane_packer
 from kernels.attention import attention_kernel
 from kernels.bandwidth import read_kernel
 from kernels.bias import bias_kernel
+from kernels.cache_folder import CacheFolderError
+from kernels.code_store import why_not_kept
 from kernels.compile_processes import CompileError, compile_groups
 from kernels.gated_matmul import gated_kernel
 from kernels.gemv import compile_tile, matmul_kernel, tile_widths
@@ -20,6 +23,8 @@ from kernels.likeliest import likeliest_kernel
 from kernels.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.rotary import rotary_kernel
+
+logger = logging.getLogger(__name__)
 
 
 def compile_kernels(
@@ -37,9 +42,13 @@ def compile_kernels(
     """
     own = [*own_kernels, *([bias_kernel()] if any(map(_has_output_bias, file.tensors)) else [])]
     try:
+        if (trouble := why_not_kept()) is not None:
+            logger.warning("compiled kernels are not kept, and are compiled again at each start. %s", trouble)
         compile_groups(kernel_groups(matrix_types(file), own, activations, kv_type.number, tier), progress)
     except CompileError as error:
         raise EngineFaultError(str(error)) from error
+    except CacheFolderError as error:
+        raise OctavoError(str(error)) from error
 
 
 def _has_output_bias(name: str) -> bool:

@@ -305,7 +305,7 @@ class Emitter:
             address(gemv.matmul_kernel()),
             name,
             barrier=barrier,
-            **gemv.task_bounds(_group_bytes(matrix)),
+            **gemv.task_bounds(matrix.group_bytes),
             rows=self._rows,
             output=target.ctypes.data,
             add=int(add),
@@ -322,7 +322,7 @@ class Emitter:
         state, threads = self._state.feed_forward, self._capacity.threads
         assert state is not None
         gate, up = (self._weights.matrix(name, width, self._columns) for name in (gate_name, up_name))
-        group_bytes = max(_group_bytes(gate), _group_bytes(up))
+        group_bytes = max(gate.group_bytes, up.group_bytes)
         task_bytes = gemv.large_task_bytes(2 * len(gate.packed) * group_bytes, threads)
         unit, part = cut_units(down.kind.granule // ROWS, group_bytes, task_bytes)
         gate_fields, up_fields = (self._matmul_fields(matrix, unit * ROWS) for matrix in (gate, up))
@@ -391,12 +391,6 @@ class Emitter:
 
     def _buffer(self, name: str) -> int:
         return int(self._state.buffers[name].ctypes.data)
-
-
-def _group_bytes(matrix: Matrix) -> int:
-    """Packed bytes of 16 outputs."""
-    _, blocks, packed_bytes = matrix.packed.shape
-    return int(blocks * packed_bytes)
 
 
 def _shape(outputs: int, *matrices: Matrix) -> str:

@@ -2,9 +2,10 @@
 
 Memory is given out block by block as sequences grow. Where a sequence cannot grow, the one of the lowest urgency gives
 up all that it holds and waits in its old place, with its tokens kept: it is computed again, with the same bits. There
-is no deadlock and no livelock, because ranks are a total order that never changes: the most urgent sequence that runs
-is never the one to give way to another, alone it can have all blocks, which `add` checked are enough, and so it ends.
-Then the same holds for the next. Only a bounded number of later requests can be more urgent (see WaitingQueue).
+is no deadlock and no livelock, because ranks are a total order that changes only when a request arrives: the most
+urgent sequence that runs is never the one to give way to another, alone it can have all blocks, which `add` checked
+are enough, and so it ends. Then the same holds for the next. Only a bounded number of later requests can be more
+urgent, and a rank gets later only a bounded number of times (see WaitingQueue).
 """
 
 from bisect import insort
@@ -42,7 +43,9 @@ class Scheduler:
         self._max_rows = runner.max_rows
         self._max_logit_rows = runner.max_logit_rows
         self._has_states = runner.state_slots > 0
-        self.waiting = WaitingQueue(turn=config.lanes + config.max_waiting)
+        self.waiting = WaitingQueue(
+            turn=config.lanes + config.max_waiting, across_callers=config.priorities_across_callers
+        )
         self.running: list[Sequence] = []  # the most urgent first
         self.pace = Pace()
         self.speculation = Speculation(config, self.pace, runner.draft, runner.block_tokens)
@@ -63,10 +66,15 @@ class Scheduler:
         """What a step in which answers run beside prompts is to take at most; None before anything was measured."""
         return self._chunks.last_target
 
+    def is_answering(self, sequence: Sequence) -> bool:
+        """Whether a sequence has begun its answer and goes on with it, a token a step; one that was preempted waits."""
+        return sequence.new_tokens > 0 and sequence.pending == 1 and sequence in self.running
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence that the memory could hold by itself to its end."""
         assert self._memory.fits(sequence.worst_case_tokens)
-        self.waiting.add(sequence)
+        self.waiting.add(sequence, self.running)
+        self.running.sort(key=rank_of)
 
     def remove(self, sequence: Sequence, *, is_faulty: bool = False) -> None:
         """Drop a sequence at any stage, and free what it holds; what a faulty one computed is not trusted."""
@@ -290,7 +298,7 @@ class Scheduler:
         self.running.remove(sequence)
         self._memory.release(sequence)
         sequence.restart()
-        self.waiting.add(sequence)
+        self.waiting.add(sequence, self.running)
 
     def _unless_faulty(
         self,

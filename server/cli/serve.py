@@ -48,6 +48,10 @@ def serve(
         bool | None, typer.Option("--strict-params", help="Refuse parameters that would be ignored.")
     ] = None,
     max_queue: Annotated[int | None, typer.Option(help="Requests that may wait before 429 [256].")] = None,
+    priorities_across_callers: Annotated[
+        bool | None,
+        typer.Option("--priorities-across-callers", help="Let a priority count against requests of other API keys."),
+    ] = None,
     drain_timeout: Annotated[float | None, typer.Option(help="Seconds for running requests at stop [30].")] = None,
     max_n: Annotated[int | None, typer.Option(help="Answers to one prompt that a request may ask for [16].")] = None,
     chat_template: Annotated[

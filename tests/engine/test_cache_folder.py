@@ -1,12 +1,11 @@
-"""The cache folder: where the settings put it, and that what is made there is closed to other users."""
+"""The cache folder: where the settings put it, and to whom the folders that are made there are open."""
 
-import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from engine.cache_folder import cache_folder, private_folder
+from engine.cache_folder import cache_folder, shared_folder
 from engine.errors import OctavoError
 
 
@@ -42,31 +41,35 @@ def test_octavo_cache_has_the_last_word(home: Path, monkeypatch: pytest.MonkeyPa
     assert cache_folder() == home / "mine"
 
 
-def test_a_private_folder_and_the_cache_folder_are_made_for_the_owner_alone(home: Path) -> None:
-    folder = private_folder("models")
+def test_a_folder_in_a_new_cache_folder_is_made_for_the_owner_alone(home: Path) -> None:
+    folder = shared_folder("models")
     assert folder == home / ".cache" / "octavo" / "models"
-    assert mode(folder) == 0o700
-    assert mode(folder.parent) == 0o700
+    assert mode(folder) == mode(folder.parent) == 0o700
 
 
-def test_a_private_folder_that_was_open_is_closed_and_keeps_its_files(home: Path) -> None:
-    folder = private_folder("models")
-    (folder / "file").touch()
-    folder.chmod(0o777)
-    assert private_folder("models") == folder
-    assert mode(folder) == 0o700
-    assert (folder / "file").exists()
+@pytest.mark.parametrize(
+    ("cache", "models"), [(0o2775, 0o2775), (0o1777, 0o1775), (0o770, 0o770), (0o755, 0o755), (0o1770, 0o1770)]
+)
+def test_a_folder_in_a_shared_cache_folder_is_as_open_but_to_write_never_to_all(
+    home: Path, monkeypatch: pytest.MonkeyPatch, cache: int, models: int
+) -> None:
+    (home / "shared").mkdir()
+    (home / "shared").chmod(cache)
+    monkeypatch.setenv("OCTAVO_CACHE", str(home / "shared"))
+    assert mode(shared_folder("models")) == models
 
 
-def test_a_folder_of_another_user_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private_folder("kernels")
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(OctavoError, match="belongs to another user; set OCTAVO_CACHE"):
-        private_folder("kernels")
+def test_a_shared_folder_that_is_there_is_left_as_it_is(home: Path) -> None:
+    shared_folder("models").chmod(0o777)
+    assert mode(shared_folder("models")) == 0o777
 
 
-def test_a_cache_folder_that_cannot_be_made_says_why(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_the_way", ["file/cache", "link"])
+def test_a_cache_folder_that_cannot_be_made_says_why(
+    home: Path, monkeypatch: pytest.MonkeyPatch, in_the_way: str
+) -> None:
     (home / "file").touch()
-    monkeypatch.setenv("OCTAVO_CACHE", str(home / "file" / "cache"))
+    (home / "link").symlink_to(home / "nothing")
+    monkeypatch.setenv("OCTAVO_CACHE", str(home / in_the_way))
     with pytest.raises(OctavoError, match=r"cannot be made: .*; set OCTAVO_CACHE"):
-        private_folder("models")
+        shared_folder("models")

@@ -26,6 +26,7 @@ def test_bandwidth_is_a_positive_number() -> None:
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that stands for the root of the file system, on a machine with 8 GB to spare."""
+    monkeypatch.setattr(machine, "memory_room", lambda: None)
     monkeypatch.setattr(machine, "Path", lambda path: tmp_path / str(path).lstrip("/"))
     put(tmp_path / "proc/meminfo", f"MemTotal: 1 kB\nMemFree: 1 kB\nMemAvailable:  {8 << 20} kB\n")
     return tmp_path
@@ -40,20 +41,12 @@ def test_without_a_limit_the_system_decides(system: Path) -> None:
     assert machine.available_memory() == 8 * GIGABYTE
 
 
-@pytest.mark.parametrize(
-    ("limit", "used", "free"),
-    [("max", 0, 8), (str(3 * GIGABYTE), GIGABYTE, 2), (str(100 * GIGABYTE), 0, 8), (str(GIGABYTE), 2 * GIGABYTE, 0)],
-)
-def test_a_limit_of_cgroup_v2_bounds_the_memory(system: Path, limit: str, used: int, free: int) -> None:
-    put(system / "sys/fs/cgroup/memory.max", limit + "\n")
-    put(system / "sys/fs/cgroup/memory.current", f"{used}\n")
+@pytest.mark.parametrize(("room", "free"), [(3, 3), (100, 8), (0, 0)])
+def test_the_control_groups_bound_the_memory(
+    system: Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int
+) -> None:
+    monkeypatch.setattr(machine, "memory_room", lambda: room * GIGABYTE)
     assert machine.available_memory() == free * GIGABYTE
-
-
-def test_a_limit_of_cgroup_v1_bounds_the_memory(system: Path) -> None:
-    put(system / "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{5 * GIGABYTE}\n")
-    put(system / "sys/fs/cgroup/memory/memory.usage_in_bytes", f"{GIGABYTE}\n")
-    assert machine.available_memory() == 4 * GIGABYTE
 
 
 def test_the_last_level_cache_is_the_largest(system: Path) -> None:

@@ -176,6 +176,29 @@ def test_time_that_is_up_ends_the_answer_with_all_its_text() -> None:
     assert (output.finish_reason, output.stop) == (FinishReason.LENGTH, DEADLINE)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "stop", "text", "stopped_by"),
+    [
+        (letters("abc"), ("bcd",), "abc", DEADLINE),
+        ((1, 31), (" a",), "a  ", DEADLINE),
+        ((1, 27), (), "a\ufffd", DEADLINE),
+        ((1, 27), ("\ufffd",), "a", "\ufffd"),
+        (letters("abc"), (), "abc", DEADLINE),
+        ((), (), "", DEADLINE),
+    ],
+)
+def test_time_that_is_up_between_two_tokens_gives_out_what_was_held_back(
+    tokens: tuple[int, ...], stop: tuple[str, ...], text: str, stopped_by: str
+) -> None:
+    output = output_of(stop=stop, max_seconds=1.0)
+    events = [event for event in map(output.push, tokens) if event is not None]
+    last = output.end()
+    assert text_of([*events, last] if last else events) == text
+    assert ids_of([*events, last] if last else events) == tokens
+    assert output.stop == stopped_by
+    assert output.finish_reason is (FinishReason.LENGTH if stopped_by == DEADLINE else FinishReason.STOP)
+
+
 @pytest.mark.parametrize("tokens", [letters("abc"), (1, END_ID)])
 def test_an_answer_that_is_complete_when_time_is_up_ends_as_ever(tokens: tuple[int, ...]) -> None:
     output = output_of(max_new_tokens=3)

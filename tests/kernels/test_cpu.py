@@ -64,24 +64,12 @@ def put(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("quota", "cores"),
-    [("max 100000", 4), ("200000 100000", 2), ("150000 100000", 1), ("20000 100000", 1), ("900000 100000", 4)],
-)
-def test_cores_are_bounded_by_the_quota_of_cgroup_v2(system: Path, quota: str, cores: int) -> None:
-    put(system / "sys/fs/cgroup/cpu.max", quota + "\n")
+@pytest.mark.parametrize(("quota", "cores"), [(None, 4), (2.0, 2), (1.5, 1), (0.2, 1), (9.0, 4)])
+def test_cores_are_bounded_by_the_affinity_and_the_quota(
+    system: Path, monkeypatch: pytest.MonkeyPatch, quota: float | None, cores: int
+) -> None:
+    monkeypatch.setattr(cpu, "processor_quota", lambda: quota)
     assert cpu.usable_cores() == cores
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("-1", 4), ("300000", 3), ("50000", 1)])
-def test_cores_are_bounded_by_the_quota_of_cgroup_v1(system: Path, quota: str, cores: int) -> None:
-    put(system / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota + "\n")
-    put(system / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
-    assert cpu.usable_cores() == cores
-
-
-def test_without_a_quota_the_affinity_counts(system: Path) -> None:
-    assert cpu.usable_cores() == 4
 
 
 def test_a_name_is_found_without_cpuinfo(system: Path) -> None:

@@ -44,3 +44,9 @@ def test_speculation_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None
     assert options.mtp == Path("heads/mtp-x.gguf") and loaded_with(monkeypatch).mtp is None
     config = model.engine_config(options, "fp")
     assert (config.speculation, config.draft_max) == ("ngram", 4)
+
+
+def test_how_far_priorities_reach_is_told_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not model.engine_config(loaded_with(monkeypatch), "fp").priorities_across_callers
+    options = loaded_with(monkeypatch, priorities_across_callers=True)
+    assert model.engine_config(options, "fp").priorities_across_callers

@@ -3,14 +3,17 @@
 import gc
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.constraints.compile_process import TOO_COMPLEX, CompileProcess
+from engine.constraints import compile_process
+from engine.constraints.compile_process import TOO_COMPLEX, WORKER, CompileProcess
+from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule, regex_rule
-from engine.errors import RequestError
+from engine.errors import GrammarTimeoutError, RequestError
 from tests.engine.constraints.random_answers import allowed
 from tests.engine.constraints.tokenizers import compiler, constraint, tiny
 
@@ -80,27 +83,54 @@ def test_a_costly_grammar_runs_or_ends_its_own_request(name: str) -> None:
         assert error.param == "rule" and "make it simpler" in str(error)
 
 
-ENDLESS = {
-    "a divisor": {"type": "integer", "multipleOf": 123456789},
-    "optional properties": {"type": "object", "properties": {f"p{number}": {} for number in range(10_000)}},
-}
+def test_an_object_of_10000_optional_properties_is_refused_by_its_size() -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {} for number in range(10_000)}}
+    with pytest.raises(RequestError, match="grammar size"):
+        compiler().compile(f"start: %json {json.dumps(schema)}", param="p")
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-def test_a_compile_without_end_is_stopped_and_told(name: str) -> None:
-    """llguidance would take minutes for these, in one call that nothing can stop."""
-    with pytest.raises(RequestError, match="too complex"):
-        compiler().compile(f"start: %json {json.dumps(ENDLESS[name])}", param="p")
-    assert constraint('"a"').start().mask().any()
+ENDLESS = f"start: %json {json.dumps({'type': 'integer', 'multipleOf': 123456789})}"
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Workers whose time is short."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER.read_text().replace("PROCESSOR_SECONDS = 15.0", "PROCESSOR_SECONDS = 0.5"))
+    monkeypatch.setattr(compile_process, "WORKER", worker)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_compile_without_end_is_stopped_and_is_no_verdict_on_the_grammar() -> None:
+    """llguidance would take minutes, in one call that nothing can stop."""
+    compiler = ConstraintCompiler(tiny())
+    for _ in range(2):
+        with pytest.raises(GrammarTimeoutError, match="send the request again"):
+            compiler.compile(ENDLESS, param="p")
+    assert compiler._cache.get(ENDLESS) is None
+    assert compiler.compile('start: "a"', param="p").start().mask().any()
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_bomb_ends_the_worker_and_the_next_grammar_finds_another() -> None:
     process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
     assert process.complaint('start: "a"') == ""
     first = process._worker._process
-    assert process.complaint(f"start: %json {json.dumps(ENDLESS['a divisor'])}") == TOO_COMPLEX
+    with pytest.raises(GrammarTimeoutError):
+        process.complaint(ENDLESS)
     assert process.complaint('start: "b"') == ""
     assert first is not None and process._worker._process is not first
+
+
+def test_a_worker_that_runs_out_of_memory_tells_that_the_grammar_is_too_complex(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER.read_text().replace("MEMORY_BYTES = 64 << 20", "MEMORY_BYTES = 1 << 20"))
+    monkeypatch.setattr(compile_process, "WORKER", worker)
+    process = CompileProcess({"size": 300, "special": {299: "<end>"}, "ends": [299]})
+    constants = {"enum": [f"value {number}" for number in range(20_000)]}
+    assert process.complaint(f"start: %json {json.dumps(constants)}") == TOO_COMPLEX
 
 
 def test_a_worker_that_was_killed_is_replaced() -> None:

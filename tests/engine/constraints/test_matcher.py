@@ -1,8 +1,9 @@
 """What a matcher does when its answer leaves the grammar, or its grammar leaves no way."""
 
+from itertools import count
+
 import pytest
 
-from engine.constraints import matcher as matcher_module
 from engine.errors import EngineFaultError, RequestError
 from tests.engine.constraints.tokenizers import constraint, led, spelled
 
@@ -30,10 +31,22 @@ def test_a_grammar_may_not_lead_into_a_dead_end() -> None:
     assert error.value.param == "rule"
 
 
-def test_a_grammar_that_takes_too_much_time_at_each_token_ends_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher_module, "FREE_SECONDS", -1.0)
-    with pytest.raises(RequestError, match="too much time"):
-        constraint('"slow"').start().mask()
+def tokens_until_too_complex() -> int:
+    matcher = constraint('s\ns: s s | "a" | s s s').start()
+    tokens = 0
+    with pytest.raises(RequestError, match="too complex for this answer"):
+        while tokens < 1000:
+            matcher.mask()
+            matcher.accept(spelled("a")[0])
+            tokens += 1
+    return tokens
+
+
+def test_an_answer_ends_at_the_same_token_however_slow_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = tokens_until_too_complex()
+    clock = count(step=1000.0)
+    monkeypatch.setattr("time.thread_time", lambda: next(clock))
+    assert tokens_until_too_complex() == tokens > 0
 
 
 def test_a_mask_is_computed_once_a_token() -> None:

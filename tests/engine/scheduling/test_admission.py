@@ -1,11 +1,11 @@
 """Whose turn it is, and how long anyone can be passed over."""
 
 import random
-from itertools import count
+from itertools import count, cycle
 
 import pytest
 
-from engine.scheduling.admission import AGEING, PRIORITY_LIMIT, WaitingQueue
+from engine.scheduling.admission import AGEING, PRIORITY_LIMIT, WaitingQueue, rank_of
 from engine.sequence import Sequence
 from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
@@ -31,11 +31,19 @@ def admitted(queue: WaitingQueue, running: list[Sequence], lanes: int = 1000) ->
     return order
 
 
-def queue_of(*sequences: Sequence) -> WaitingQueue:
-    queue = WaitingQueue(TURN)
+def queue_of(*sequences: Sequence, across_callers: bool = False) -> WaitingQueue:
+    queue = WaitingQueue(TURN, across_callers=across_callers)
     for sequence in sequences:
-        queue.add(sequence)
+        queue.add(sequence, [])
     return queue
+
+
+def check_order(live: list[Sequence]) -> None:
+    """Each caller's requests stand in order of urgency, no two at one rank, and none before its arrival."""
+    assert len({rank_of(sequence) for sequence in live}) == len(live)
+    for caller in {sequence.request.caller for sequence in live}:
+        own = [rank_of(sequence) for sequence in live if sequence.request.caller == caller]
+        assert sorted(own) == sorted(own, key=lambda rank: rank[1:])
 
 
 def test_equals_are_served_in_order_of_arrival() -> None:
@@ -59,11 +67,56 @@ def test_callers_take_turns_and_one_that_holds_lanes_comes_after_one_that_holds_
     assert admitted(queue_of(*flood, *few), busy) == [*few[:3], flood[0], few[3], flood[1]]
 
 
+def test_a_priority_brings_a_request_before_those_of_its_caller_and_not_of_another() -> None:
+    other, plain, urgent = a_sequence(caller=b"b"), a_sequence(caller=b"a"), a_sequence(-100, b"a")
+    assert admitted(queue_of(other, plain, urgent), []) == [other, urgent, plain]
+    other, plain, urgent = a_sequence(caller=b"b"), a_sequence(caller=b"a"), a_sequence(-100, b"a")
+    assert admitted(queue_of(other, plain, urgent, across_callers=True), []) == [urgent, other, plain]
+
+
+def test_a_priority_brings_no_request_before_a_running_one_of_another_caller() -> None:
+    mine, other, urgent = a_sequence(caller=b"a"), a_sequence(caller=b"b"), a_sequence(-100, b"a")
+    queue = queue_of(mine, other)
+    running = admitted(queue, [])
+    queue.add(urgent, running)
+    assert sorted([mine, other, urgent], key=rank_of) == [other, urgent, mine]
+
+
+def greedy_admissions(priorities: list[int], *, across_callers: bool) -> int:
+    """Of 400 lanes that come free, those that a caller gets beside one without priorities; both wait always."""
+    lanes, waiting = 8, 256
+    queue = WaitingQueue(lanes + waiting, across_callers=across_callers)
+    greedy = cycle(priorities)
+    running, order = list[Sequence](), list[Sequence]()
+
+    def send(caller: bytes) -> None:
+        queue.add(a_sequence(next(greedy) if caller == b"greedy" else 0, caller), running)
+
+    for caller in [b"greedy", b"honest"] * (waiting // 2):
+        send(caller)
+    while len(order) < 400 + lanes:
+        for sequence in admitted(queue, running, lanes):
+            order.append(sequence)
+            send(sequence.request.caller)
+        del running[0]
+    return sum(sequence.request.caller == b"greedy" for sequence in order[lanes:])
+
+
+@pytest.mark.parametrize("priorities", [[-100], [100, -100], list(range(100, -100, -1))])
+def test_no_priorities_get_a_caller_more_than_its_turns(priorities: list[int]) -> None:
+    assert greedy_admissions([0], across_callers=False) == 200
+    assert greedy_admissions(priorities, across_callers=False) <= 200
+
+
+def test_priorities_that_count_across_callers_get_a_caller_most_turns() -> None:
+    assert greedy_admissions([-100], across_callers=True) > 300
+
+
 def test_one_that_was_here_before_gets_its_old_place() -> None:
     sequences = [a_sequence() for _ in range(4)]
     queue = queue_of(*sequences)
     running = admitted(queue, [], lanes=2)
-    queue.add(running[1])
+    queue.add(running[1], running[:1])
     assert list(queue) == sequences[1:] and len(queue) == 3
 
 
@@ -82,10 +135,11 @@ def test_taking_out_what_is_not_in_is_harmless() -> None:
     assert len(queue) == 1
 
 
+@pytest.mark.parametrize("across_callers", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_is_passed_over_more_often_than_the_bound_says(seed: int) -> None:
+def test_nobody_is_passed_over_more_often_than_the_bound_says(seed: int, across_callers: bool) -> None:
     rng = random.Random(seed)
-    queue, running, lanes = WaitingQueue(TURN), list[Sequence](), rng.randint(1, 6)
+    queue, running, lanes = WaitingQueue(TURN, across_callers=across_callers), list[Sequence](), rng.randint(1, 6)
     callers, priorities = [b"a", b"b", b"c"][: rng.randint(1, 3)], rng.choice([[0], [0, 1], [-2, 0, 3], [-500, 500]])
     fresh = (bytes([n % 256, n // 256]) for n in count())  # an endless supply of callers that hold no lane
     waiting = list[Sequence]()
@@ -94,8 +148,9 @@ def test_nobody_is_passed_over_more_often_than_the_bound_says(seed: int) -> None
         for _ in range(rng.randint(0, 3)):
             caller = next(fresh) if rng.random() < 0.3 else rng.choice(callers)
             waiting.append(a_sequence(rng.choice(priorities), caller))
-            queue.add(waiting[-1])
+            queue.add(waiting[-1], running)
             overtaken_by[waiting[-1]] = 0
+        check_order([*queue, *running])
         for _ in range(rng.randint(0, min(2, len(running)))):
             running.remove(rng.choice(running))
         for sequence in admitted(queue, running, lanes):

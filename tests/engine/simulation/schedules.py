@@ -16,7 +16,7 @@ from engine.errors import EngineFaultError
 from engine.memory.chain import root_digest
 from engine.request import FinishEvent, FinishReason, Request
 from engine.runner_protocol import SequenceRows
-from engine.scheduling.admission import AGEING
+from engine.scheduling.admission import AGEING, rank_of
 from engine.sequence import Sequence
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, a_request
@@ -109,6 +109,7 @@ class Schedule:
             itl_target_seconds=rng.choice([None, 1e-9, 0.01]),
             speculation="off" if speculation == "off" else "auto",
             draft_max=self._speculation.randint(1, 9),
+            priorities_across_callers=self._caching.random() < 0.3,
         )
         self._lanes = lanes
         self.bench = Bench(self.runner, config, lambda: self._now)
@@ -152,7 +153,9 @@ class Schedule:
     def _step(self) -> None:
         before = self._most_urgent()
         self._now += 1e-4
+        late = [s for s in self.bench.scheduler.waiting if s.deadline is not None and s.deadline <= self._now]
         self.bench.step()
+        assert not any(sequence in self.bench.scheduler.waiting for sequence in late), "one waits beyond its deadline"
         self._check_memory()
         self._note_starts()
         self._idle_steps = self._idle_steps + 1 if before == self._most_urgent() != (None, 0) else 0
@@ -169,6 +172,7 @@ class Schedule:
         memory, scheduler = self.bench.memory, self.bench.scheduler
         assert len(scheduler.running) <= self._lanes
         assert all(not sequence.tables for sequence in scheduler.waiting)
+        assert scheduler.running == sorted(scheduler.running, key=rank_of)
         held = {
             (group, block)
             for sequence in scheduler.running
@@ -183,7 +187,7 @@ class Schedule:
     def _note_starts(self) -> None:
         """Count who was overtaken. Answers to one prompt wait for each other, so they are left out."""
         running = [s for s in self.bench.scheduler.running if s in self._overtaken]
-        for sequence in sorted(running, key=lambda s: s.rank or (0, 0)):
+        for sequence in sorted(running, key=rank_of):
             for earlier in self._overtaken:
                 if earlier is sequence:
                     break

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ModelNotFoundError
+from engine.errors import ModelError, ModelNotFoundError
 from engine.weights.catalogue import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -124,3 +124,36 @@ def test_a_path_that_is_not_there_is_called_a_path(argument: str) -> None:
 def test_a_path_that_cannot_even_be_looked_up_is_a_clear_error(argument: str) -> None:
     with pytest.raises(ModelNotFoundError, match=r"; check the path|give the path"):
         resolve_model(argument)
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nothing", "a file above"])
+def test_a_models_folder_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    cache = tmp_path / "another"
+    if kind == "a file above":
+        cache.touch()
+    else:
+        cache.mkdir()
+        (cache / "models").touch() if kind == "a file" else (cache / "models").symlink_to(cache / "nothing")
+    monkeypatch.setenv("OCTAVO_CACHE", str(cache))
+    with pytest.raises(ModelError, match=f"models folder {cache}/models cannot be read: .*; .*set OCTAVO_CACHE"):
+        cached_models()
+    with pytest.raises(ModelError, match="cannot be read"):
+        resolve_model("mine")
+
+
+def test_a_path_is_served_whatever_the_cache_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "mine.gguf"
+    model.write_bytes(b"GGUF")
+    monkeypatch.setenv("OCTAVO_CACHE", str(model))
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.gguf", str(model)):
+        assert resolve_model(name).id == "mine"
+
+
+def test_a_link_to_nothing_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "gone.gguf").symlink_to(tmp_path / "gone")
+    assert cached_models() == {}
