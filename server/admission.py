@@ -12,13 +12,16 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.errors import OctavoError, QueueFullError
-from server.body_intake import Body, BodyIntake
+from server.body_intake import Body, BodyIntake, declared_length
 from server.endpoints import PREFIX
 from server.errors import ClientGoneError, error_response
 from server.serving import Serving
 
-TEXTS_AT_ONCE = 1  # requests of Work.TEXT; a second would take the processor from the engine, and be no faster
-MOST_WAITING_TEXTS = 64
+# Requests of Work.TEXT that are worked on at once: short ones, and long ones, which keep no short one waiting. More
+# would take the processor from the engine, and be no faster.
+TEXTS_AT_ONCE = 1
+SHORT_BYTES = 64 * 1024  # of a body
+MOST_WAITING_TEXTS = 64  # of each of the two
 TEXT_RETRY_SECONDS = 1.0
 
 
@@ -66,11 +69,11 @@ class Place:
 class Room(Protocol):
     """The places for one kind of work."""
 
-    def check(self) -> None:
-        """Raise QueueFullError or EngineNotReadyError where a request has no place now."""
+    def check(self, nbytes: int) -> None:
+        """Raise QueueFullError or EngineNotReadyError where a request with such a body has no place now."""
 
-    async def enter(self, place: Place, receive: Receive) -> None:
-        """Take a place, or wait for one; raises as `check` does."""
+    async def enter(self, place: Place, nbytes: int, receive: Receive) -> None:
+        """Take a place, or wait for one; raises as `check` does, or ClientGoneError."""
 
 
 class QueueRoom:
@@ -80,11 +83,11 @@ class QueueRoom:
         self._serving = serving
         self._planned = 0
 
-    def check(self) -> None:
+    def check(self, nbytes: int) -> None:
         self._serving.model.service.check_room(self._planned + 1)
 
-    async def enter(self, place: Place, receive: Receive) -> None:
-        self.check()
+    async def enter(self, place: Place, nbytes: int, receive: Receive) -> None:
+        self.check(nbytes)
         self._planned += 1
         place.hold(self._leave)
 
@@ -93,6 +96,23 @@ class QueueRoom:
 
 
 class TextRoom:
+    """Two lines: one for short bodies, one for long ones."""
+
+    def __init__(self, at_once: int, most_waiting: int) -> None:
+        self._short = Line(at_once, most_waiting)
+        self._long = Line(at_once, most_waiting)
+
+    def check(self, nbytes: int) -> None:
+        self._line(nbytes).check()
+
+    async def enter(self, place: Place, nbytes: int, receive: Receive) -> None:
+        await self._line(nbytes).enter(place, receive)
+
+    def _line(self, nbytes: int) -> "Line":
+        return self._short if nbytes <= SHORT_BYTES else self._long
+
+
+class Line:
     """A few at once, in the order in which they came; so many may wait."""
 
     def __init__(self, at_once: int, most_waiting: int) -> None:
@@ -166,11 +186,11 @@ class Admission:
         if room is None:
             self.bodies.check_declared(scope)
             return None
-        room.check()
+        room.check(declared_length(scope))
         self.bodies.check_declared(scope)
         body = await self.bodies.read(receive)
         place.hold(body.release)
-        await room.enter(place, receive)
+        await room.enter(place, body.nbytes, receive)
         return body
 
 

@@ -84,7 +84,7 @@ class BodyIntake:
 
     def check_declared(self, scope: Scope) -> None:
         """Raise BodyTooLargeError where the head says so."""
-        if _declared_length(scope) > self.max_bytes:
+        if declared_length(scope) > self.max_bytes:
             raise BodyTooLargeError(self.max_bytes)
 
     async def read(self, receive: Receive) -> Body:
@@ -122,6 +122,7 @@ class BodyIntake:
         raise RequestTimeoutError(self.seconds)
 
 
-def _declared_length(scope: Scope) -> int:
+def declared_length(scope: Scope) -> int:
+    """The bytes of the body that the head announces; 0 where it does not."""
     value = Headers(scope=scope).get("content-length", "")
     return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else 0

@@ -14,8 +14,8 @@ from starlette.types import Message
 
 from engine.errors import QueueFullError
 from engine.text.rendered import RenderedChat
-from server import admission
-from server.admission import POST_WORK, Place, TextRoom, Work
+from server import admission, http_protocol
+from server.admission import POST_WORK, Line, Place, Work
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.errors import ClientGoneError
 from server.serving import ServingOptions
@@ -35,7 +35,10 @@ def test_every_route_that_takes_a_body_is_of_a_kind_of_work() -> None:
     assert not any({"PUT", "PATCH"} & (route.methods or set()) for route in routes)
 
 
-def test_sockets_with_unfinished_bodies_keep_nobody_out_and_are_closed_in_time() -> None:
+def test_sockets_with_unfinished_bodies_keep_nobody_out_and_are_closed_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "REST_SECONDS", 1.0)
     model = ScriptedModel(ScriptedService(["a"], max_open=8))
     with live_server(model, ServingOptions(drain_seconds=0, body_seconds=1.0)) as server, ExitStack() as stack:
         idle = [stack.enter_context(half_sent(server, path)) for path in [*POST_WORK] * 3]
@@ -136,7 +139,7 @@ async def leaving() -> Message:
 
 
 async def test_who_leaves_while_waiting_waits_no_more() -> None:
-    room = TextRoom(1, 2)
+    room = Line(1, 2)
     first, gone, second = Place(), Place(), Place()
     await room.enter(first, staying)
     with pytest.raises(ClientGoneError):
@@ -152,7 +155,7 @@ async def test_who_leaves_while_waiting_waits_no_more() -> None:
 
 
 async def test_places_are_taken_in_the_order_in_which_they_were_asked_for() -> None:
-    room = TextRoom(1, 3)
+    room = Line(1, 3)
     places = [Place() for _ in range(4)]
     order: list[int] = []
 
@@ -169,7 +172,7 @@ async def test_places_are_taken_in_the_order_in_which_they_were_asked_for() -> N
 
 
 async def test_a_full_room_is_full_before_and_behind_the_body() -> None:
-    room = TextRoom(1, 1)
+    room = Line(1, 1)
     await room.enter(Place(), staying)
     waiting = asyncio.create_task(room.enter(Place(), staying))
     await asyncio.sleep(0.01)
@@ -178,3 +181,16 @@ async def test_a_full_room_is_full_before_and_behind_the_body() -> None:
     with pytest.raises(QueueFullError):
         await room.enter(Place(), staying)
     waiting.cancel()
+
+
+async def test_long_texts_keep_no_short_one_waiting() -> None:
+    template = HeldTemplate()
+    short = {**CHAT, "messages": [{"role": "user", "content": "now"}]}
+    long = {**CHAT, "messages": [{"role": "user", "content": "later " * 20_000}]}
+    async with http_client(ScriptedModel(ScriptedService(["a"]), template)) as client:
+        waiting = [asyncio.create_task(client.post(CHATS[0], json=long)) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        assert (await client.post(CHATS[0], json=short)).status_code == 200
+        assert not any(task.done() for task in waiting)
+        template.free.set()
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
