@@ -12,7 +12,7 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.errors import OctavoError, QueueFullError
-from server.body_intake import Body, BodyIntake, declared_length
+from server.body_intake import SHORT_BYTES, Body, BodyIntake, declared_length
 from server.endpoints import PREFIX
 from server.errors import ClientGoneError, error_response
 from server.serving import Serving
@@ -20,7 +20,6 @@ from server.serving import Serving
 # Requests of Work.TEXT that are worked on at once: short ones, and long ones, which keep no short one waiting. More
 # would take the processor from the engine, and be no faster.
 TEXTS_AT_ONCE = 1
-SHORT_BYTES = 64 * 1024  # of a body
 MOST_WAITING_TEXTS = 64  # of each of the two
 TEXT_RETRY_SECONDS = 1.0
 
@@ -158,7 +157,9 @@ class Admission:
 
     def __init__(self, app: ASGIApp, serving: Serving) -> None:
         self.app = app
-        self.bodies = BodyIntake(serving.options.max_body_bytes, serving.options.body_seconds)
+        most, seconds = serving.options.max_body_bytes, serving.options.body_seconds
+        # Apart from each other, so that texts that wait take no memory from chats.
+        self._intakes = {work: BodyIntake(most, seconds) for work in Work}
         self._rooms: dict[Work, Room] = {
             Work.ANSWER: QueueRoom(serving),
             Work.TEXT: TextRoom(TEXTS_AT_ONCE, MOST_WAITING_TEXTS),
@@ -182,13 +183,14 @@ class Admission:
             place.leave()
 
     async def _admit(self, scope: Scope, receive: Receive, place: Place) -> Body | None:
-        room = self._rooms.get(_work_of(scope))
+        work = _work_of(scope)
+        room, intake = self._rooms.get(work), self._intakes[work]
+        if room is not None:
+            room.check(declared_length(scope))
+        intake.check_declared(scope)
         if room is None:
-            self.bodies.check_declared(scope)
             return None
-        room.check(declared_length(scope))
-        self.bodies.check_declared(scope)
-        body = await self.bodies.read(receive)
+        body = await intake.read(receive)
         place.hold(body.release)
         await room.enter(place, body.nbytes, receive)
         return body

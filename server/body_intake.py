@@ -7,7 +7,9 @@ from starlette.types import Receive, Scope
 from server.errors import BodyTooLargeError, ClientGoneError, RequestTimeoutError, UploadsFullError
 
 LEAST_SPEED = 1024  # bytes a second that a body must bring on average of each span of `seconds`
-MOST_HELD = 256 * 1024 * 1024  # bytes of bodies whose requests are not yet planned or answered, all together
+MOST_HELD = 128 * 1024 * 1024  # bytes of bodies whose requests are not yet planned or answered, all together
+SHORT_BYTES = 64 * 1024  # of a body that has room where MOST_HELD is held already
+SHORT_RESERVE = 32 * 1024 * 1024  # for all of those
 
 
 class Body:
@@ -40,7 +42,8 @@ class Body:
 class BodyMemory:
     """What all bodies hold together. Where that is too much, the largest of those still being read is given up.
 
-    So a client that fills the memory with large bodies loses them first, and small requests go on.
+    So a client that fills the memory with large bodies loses them first, and small requests go on: there is room for
+    them even where large ones have been read and wait for their turn.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -53,7 +56,8 @@ class BodyMemory:
         """Count what a body that is being read has grown by; raises UploadsFullError if it is the one given up."""
         self._bodies[body] = self._unfinished[body] = None
         self.held_bytes += nbytes
-        while self.held_bytes > self.most_bytes:
+        room = self.most_bytes + (SHORT_RESERVE if body.nbytes <= SHORT_BYTES else 0)
+        while self.held_bytes > room:
             largest = max(self._unfinished, key=lambda one: one.nbytes)
             largest.release()
             if largest is body:

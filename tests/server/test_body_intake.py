@@ -9,6 +9,7 @@ import orjson
 import pytest
 from starlette.types import Message, Receive
 
+from server import body_intake
 from server.admission import POST_WORK, Work
 from server.body_intake import Body, BodyIntake
 from server.errors import BodyTooLargeError, ClientGoneError, RequestTimeoutError, UploadsFullError
@@ -148,6 +149,12 @@ def left(piece: bytes) -> Upload:
     return upload
 
 
+@pytest.fixture
+def no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_intake, "SHORT_RESERVE", 0)
+
+
+@pytest.mark.usefixtures("no_reserve")
 async def test_where_bodies_fill_the_memory_the_largest_unfinished_one_is_given_up() -> None:
     intake = BodyIntake(100, 30.0, most_held=250)
     uploads = [Upload(b"a" * size) for size in (90, 95, 60)]
@@ -164,6 +171,7 @@ async def test_where_bodies_fill_the_memory_the_largest_unfinished_one_is_given_
     assert intake.memory.held_bytes == 90 + 60 + 6
 
 
+@pytest.mark.usefixtures("no_reserve")
 async def test_a_body_that_is_itself_the_largest_is_refused_and_whole_ones_stay() -> None:
     intake = BodyIntake(100, 30.0, most_held=150)
     whole = Upload()
@@ -172,3 +180,19 @@ async def test_a_body_that_is_itself_the_largest_is_refused_and_whole_ones_stay(
     with pytest.raises(UploadsFullError):
         await intake.read(Upload(b"a" * 51).receive)
     assert (len(kept.take()), intake.memory.held_bytes) == (100, 100)
+
+
+async def test_large_bodies_that_wait_leave_room_for_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_intake, "SHORT_RESERVE", 20)
+    monkeypatch.setattr(body_intake, "SHORT_BYTES", 10)
+    intake = BodyIntake(100, 30.0, most_held=100)
+    large, *short = Upload(), Upload(), Upload(), Upload()
+    large.send(b"w" * 100, ends=True)
+    for upload in short:
+        upload.send(b"s" * 8, ends=True)
+    await intake.read(large.receive)
+    assert [(await intake.read(upload.receive)).nbytes for upload in short[:2]] == [8, 8]
+    with pytest.raises(UploadsFullError):
+        await intake.read(short[2].receive)
+    with pytest.raises(UploadsFullError):
+        await intake.read(Upload(b"t" * 11).receive)
