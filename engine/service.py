@@ -283,6 +283,7 @@ def _lane_status(sequence: Sequence) -> LaneStatus:
         generated_tokens=sequence.new_tokens,
         cached_tokens=sequence.cached_tokens,
         preemptions=sequence.preemptions,
+        caller=sequence.request.caller,
     )
 
 

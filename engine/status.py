@@ -13,6 +13,7 @@ class LaneStatus:
     generated_tokens: int
     cached_tokens: int = 0  # of the prompt, that it did not have to compute
     preemptions: int = 0  # how often it gave its memory to others
+    caller: bytes = b""  # whose request it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from server.admission import Admission
 from server.endpoints import Endpoints
 from server.errors import install_error_handlers
-from server.limits import BodyLimit
 from server.metrics import Metrics
-from server.queue_gate import QueueGate
 from server.request_context import RequestContext
 from server.responses.store import ResponseStore
 from server.routes import (
@@ -88,6 +87,6 @@ def _guarded(app: ASGIApp, serving: Serving) -> ASGIApp:
     options = serving.options
     keys = ApiKeys(options.api_keys)
     sites = Sites(options.host, options.allowed_hosts, options.cors_origins)
-    keyed = KeyGuard(QueueGate(BodyLimit(app, options.max_body_bytes), serving), keys)
+    keyed = KeyGuard(Admission(app, serving), keys)
     shared = Cors(keyed, sites)
     return shared if keys else SiteGuard(shared, sites)

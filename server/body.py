@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar
 import orjson
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from engine.errors import RequestError
-from server.errors import ClientGoneError, MediaTypeError, clip
+from server.body_intake import Body
+from server.errors import MediaTypeError, clip
 from server.limits import check_depth
 from server.parameters import Nested, Parameter, ignored_parameters, strictly
 from server.protocol.common import ProtocolModel
@@ -30,9 +31,10 @@ class Parsed(Generic[B]):
 async def parse_body(
     request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
 ) -> Parsed[B]:
-    """Read, decode and check one request; raises RequestError and its kin."""
+    """Decode and check one request, whose body has been read; raises RequestError and its kin."""
     _check_media_type(request.headers.get("content-type", ""))
-    raw = await _read(request)
+    content: Body = request.scope["octavo.content"]
+    raw = content.take()
     if len(raw) > LONGEST_AT_ONCE:  # other streams go on meanwhile
         return await run_in_threadpool(parse_bytes, raw, model, table, strict=strict, nested=nested)
     return parse_bytes(raw, model, table, strict=strict, nested=nested)
@@ -50,13 +52,6 @@ def parse_bytes(
         return Parsed(model.model_validate(given), notes)
     except ValidationError as error:
         raise request_error(error, given) from None
-
-
-async def _read(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect:
-        raise ClientGoneError("The client closed the connection within its request.") from None
 
 
 def _check_media_type(content_type: str) -> None:

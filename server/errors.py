@@ -47,6 +47,23 @@ class BodyTooLargeError(RequestError):
         )
 
 
+class RequestTimeoutError(RequestError):
+    """The request's body did not come, or came too slowly."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The request's body did not arrive: next to nothing of it came within {seconds:g} s; send it again.",
+            code="request_timeout",
+        )
+
+
+class UploadsFullError(OctavoError):
+    """The bodies that are being read take all the memory that they may, and this one is the largest."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is receiving too many large requests at once; try again in about 1 s.")
+
+
 class MediaTypeError(RequestError):
     """The request's body is not declared as JSON."""
 
@@ -138,6 +155,9 @@ def wire_error(error: Exception) -> WireError:
         case EngineNotReadyError():
             headers = {"Retry-After": "1"}
             return WireError(status=503, message=str(error), type="server_error", code="not_ready", headers=headers)
+        case UploadsFullError():
+            headers = {"Retry-After": "1", "Connection": "close"}
+            return WireError(status=503, message=str(error), type="server_error", code="uploads_full", headers=headers)
         case ClientGoneError():
             return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="client_closed_request")
         case AnswerCancelledError():
@@ -164,6 +184,9 @@ def _request_error(error: RequestError) -> WireError:
             status, kind = 404, "not_found_error"
         case BodyTooLargeError():
             status = 413
+            headers = {"Connection": "close"}
+        case RequestTimeoutError():
+            status = 408
             headers = {"Connection": "close"}
         case MediaTypeError():
             status = 415

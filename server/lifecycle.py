@@ -16,6 +16,9 @@ from server.serving import Serving
 KEEP_ALIVE_SECONDS = 75
 FLUSH_SECONDS = 5  # for last bytes to reach clients, once the engine has ended every request
 BACKLOG = 2048
+# Of a connection on which nothing is sent: the silence in seconds before the kernel asks whether the other end is still
+# there, the seconds between such questions, and how many of them may stay without an answer.
+PROBES = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
 class BindError(OctavoError):
@@ -33,6 +36,9 @@ def bind(host: str, port: int) -> socket.socket:
         raise BindError(f"Cannot resolve the host '{host}': {error.strerror or error}; check --host.") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as on what it accepts
+        for option, value in PROBES:
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:

@@ -1,7 +1,7 @@
 """What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse.
 
 Its scope also has "octavo.send", the server's own: all middleware is done with an answer once its head is sent. And
-"octavo.body", where the server has one (server/http_protocol.py): what is written there need not be waited for.
+"octavo.body", where the server has one (server/http_writes.py): what is written there need not be waited for.
 """
 
 import re

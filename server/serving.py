@@ -37,6 +37,7 @@ class ServingOptions:
     send_timeout_seconds: float = 60.0  # a reader that stalls this long is cut off
     drain_seconds: float = 30.0
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    body_seconds: float = 30.0  # a body that stalls this long, or brings next to nothing in it, is waited for no more
     max_n: int = 16  # answers to one prompt
     default_template_kwargs: Mapping[str, object] = field(default_factory=dict)  # of chats that do not say otherwise
     reasoning_field: ReasoningField = "both"  # what thinking is called in chat answers

@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(30.0, ge=0, le=86400, allow_inf_nan=False)  # seconds
     ping_seconds: float = Field(10.0, ge=0, le=3600, allow_inf_nan=False)  # 0: no keep-alive comments
     send_timeout: float = Field(60.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a reader may stall
+    body_timeout: float = Field(30.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a body may stall
     max_body_bytes: int = Field(DEFAULT_MAX_BODY_BYTES, ge=1024, le=2**40)
     max_n: int = Field(16, ge=1, le=256)  # answers to one prompt
     chat_template: Path | None = None  # a jinja file; None: the model's own

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engine.request import TextEvent
 from server.answer import Exchange, Update
 from server.errors import ClientGoneError, WireError, wire_error
-from server.http_protocol import StreamedBody
+from server.http_writes import StreamedBody
 from server.serving import ServingOptions
 
 T = TypeVar("T")

@@ -21,8 +21,9 @@ PARTS = ("server", "engine", "kernels", "clients")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = (ROOT / "requirements.lock", ROOT / "tests" / "requirements.lock")
 
-# llvmlite comes with numba, starlette with fastapi, pydantic-core with pydantic, each at the version its owner needs.
-BROUGHT_BY_ANOTHER = {"llvmlite", "starlette", "pydantic-core"}
+# llvmlite comes with numba, starlette with fastapi, anyio with starlette, pydantic-core with pydantic, each at the
+# version its owner needs.
+BROUGHT_BY_ANOTHER = {"llvmlite", "starlette", "anyio", "pydantic-core"}
 # Read and copied, not imported; they may use what we do not depend on.
 NOT_INSTALLED = ROOT / "clients" / "examples"
 

@@ -125,6 +125,7 @@ def serving_options(settings: Settings) -> ServingOptions:
         send_timeout_seconds=settings.send_timeout,
         drain_seconds=settings.drain_timeout,
         max_body_bytes=settings.max_body_bytes,
+        body_seconds=settings.body_timeout,
         max_n=settings.max_n,
         default_template_kwargs=settings.default_chat_template_kwargs,
         reasoning_field=settings.reasoning_field,

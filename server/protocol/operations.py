@@ -15,12 +15,12 @@ class Readiness(BaseModel):
 
 
 class Slot(BaseModel):
-    """One lane of the batch; llama-server's names where it has them."""
+    """One lane of the batch; llama-server's names where it has them. Of another key's request: that it is there."""
 
     id: int
     is_processing: bool
     n_ctx: int
-    state: Literal["idle", "prefill", "decode"] = "idle"
+    state: Literal["idle", "prefill", "decode", "busy"] = "idle"  # busy: with another key's request
     id_task: str | None = None  # the id of the answer
     prompt_tokens: int = 0
     computed_tokens: int = 0

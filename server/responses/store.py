@@ -11,8 +11,6 @@ from server.errors import UnknownResponseError
 MAX_COUNT = 1024
 MAX_BYTES = 64 * 1024 * 1024
 
-Key = tuple[str, str]  # (caller, id of the response)
-
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
@@ -37,38 +35,84 @@ class StoredResponse:
         return self.items + output
 
 
-class ResponseStore:
-    """Bounded by count and bytes. Belongs to the event loop's thread."""
+class Shelf:
+    """The responses of one caller."""
 
-    def __init__(self, max_count: int = MAX_COUNT, max_bytes: int = MAX_BYTES) -> None:
-        self._max_count = max_count
-        self._max_bytes = max_bytes
-        self._kept: OrderedDict[Key, StoredResponse] = OrderedDict()
-        self._nbytes = 0
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._kept: OrderedDict[str, StoredResponse] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
+    def put(self, name: str, stored: StoredResponse) -> None:
+        self._kept[name] = stored
+        self.nbytes += stored.nbytes
+
+    def get(self, name: str) -> StoredResponse:
+        """Raises UnknownResponseError."""
+        if name not in self._kept:
+            raise UnknownResponseError(name)
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+    def delete(self, name: str) -> None:
+        """Raises UnknownResponseError."""
+        self.nbytes -= self.get(name).nbytes
+        del self._kept[name]
+
+    def drop_oldest(self) -> None:
+        """Forget the least recently used."""
+        self.delete(next(iter(self._kept)))
+
+
+class ResponseStore:
+    """Bounded by count and bytes. Belongs to the event loop's thread.
+
+    Where there is no room, the caller that holds the most loses its oldest; of several that hold the most, the one
+    that was here longest ago. So nobody loses what lies within an equal share, and who is alone may use all.
+    """
+
+    def __init__(self, max_count: int = MAX_COUNT, max_bytes: int = MAX_BYTES) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._shelves: OrderedDict[str, Shelf] = OrderedDict()  # by caller, who was here last at the end; none is empty
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shelves.values()))
+
     @property
     def nbytes(self) -> int:
-        return self._nbytes
+        return sum(shelf.nbytes for shelf in self._shelves.values())
 
     def put(self, caller: str, response: Json, input_items: list[Json]) -> None:
         stored = StoredResponse(orjson.dumps(response), orjson.dumps(input_items))
-        self._kept[caller, str(response["id"])] = stored
-        self._nbytes += stored.nbytes
-        while len(self._kept) > self._max_count or self._nbytes > self._max_bytes:
-            _, oldest = self._kept.popitem(last=False)
-            self._nbytes -= oldest.nbytes
+        self._shelves.setdefault(caller, Shelf()).put(str(response["id"]), stored)
+        self._shelves.move_to_end(caller)
+        while len(self) > self._max_count:
+            self._drop_oldest(max(self._shelves, key=lambda one: len(self._shelves[one])))
+        while self.nbytes > self._max_bytes:
+            self._drop_oldest(max(self._shelves, key=lambda one: self._shelves[one].nbytes))
 
     def get(self, caller: str, name: str) -> StoredResponse:
         """The caller's response of this id; raises UnknownResponseError."""
-        stored = self._kept.get((caller, name))
-        if stored is None:
-            raise UnknownResponseError(name)
-        self._kept.move_to_end((caller, name))
-        return stored
+        return self._shelf(caller, name).get(name)
 
     def delete(self, caller: str, name: str) -> None:
-        self._nbytes -= self.get(caller, name).nbytes
-        del self._kept[caller, name]
+        """Forget a response; raises UnknownResponseError."""
+        self._shelf(caller, name).delete(name)
+        self._tidy(caller)
+
+    def _shelf(self, caller: str, name: str) -> Shelf:
+        if caller not in self._shelves:
+            raise UnknownResponseError(name)
+        self._shelves.move_to_end(caller)
+        return self._shelves[caller]
+
+    def _drop_oldest(self, caller: str) -> None:
+        self._shelves[caller].drop_oldest()
+        self._tidy(caller)
+
+    def _tidy(self, caller: str) -> None:
+        if not self._shelves[caller]:
+            del self._shelves[caller]

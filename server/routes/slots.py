@@ -19,24 +19,34 @@ async def read_slots(request: Request) -> Response:
     serving: Serving = request.app.state.serving
     model = serving.model
     status = model.service.status()
+    caller = bytes.fromhex(request.scope["octavo.caller"])
     busy = [
-        Slot(
-            id=index,
-            is_processing=True,
-            n_ctx=model.context_length,
-            state=_state(lane),
-            id_task=lane.id,
-            prompt_tokens=lane.prompt_tokens,
-            computed_tokens=lane.computed_tokens,
-            generated_tokens=lane.generated_tokens,
-            cached_tokens=lane.cached_tokens,
-            preemptions=lane.preemptions,
-        )
+        _own(index, lane, model.context_length) if lane.caller == caller else _others(index, model.context_length)
         for index, lane in enumerate(status.running)
     ]
     idle = range(len(busy), status.lanes)
     slots = busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
     return JSONResponse([slot.model_dump() for slot in slots])
+
+
+def _own(index: int, lane: LaneStatus, context_length: int) -> Slot:
+    return Slot(
+        id=index,
+        is_processing=True,
+        n_ctx=context_length,
+        state=_state(lane),
+        id_task=lane.id,
+        prompt_tokens=lane.prompt_tokens,
+        computed_tokens=lane.computed_tokens,
+        generated_tokens=lane.generated_tokens,
+        cached_tokens=lane.cached_tokens,
+        preemptions=lane.preemptions,
+    )
+
+
+def _others(index: int, context_length: int) -> Slot:
+    """With API keys, nobody learns what another's request is called and how long it is."""
+    return Slot(id=index, is_processing=True, n_ctx=context_length, state="busy")
 
 
 def _state(lane: LaneStatus) -> Literal["prefill", "decode"]:

@@ -272,7 +272,10 @@ class ScriptedService:
     def status(self) -> EngineStatus:
         if self.condition is not None:
             return self.condition
-        lanes = [LaneStatus(one.id, len(one.prompt), len(one.prompt), 0) for one, _ in self._playing.values()]
+        lanes = [
+            LaneStatus(one.id, len(one.prompt), len(one.prompt), 0, caller=one.caller)
+            for one, _ in self._playing.values()
+        ]
         return EngineStatus(lanes=8, running=tuple(lanes), waiting=0, blocks=100, free_blocks=100 - len(lanes))
 
     def start(self) -> None:

@@ -8,8 +8,9 @@ import httpx
 import orjson
 import pytest
 
-from server import http_protocol
-from server.http_protocol import MAX_HEAD_BYTES, JoinedWrites, WriteTurn
+from server import http_protocol, lifecycle
+from server.http_protocol import MAX_HEAD_BYTES
+from server.http_writes import JoinedWrites, WriteTurn
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model
 
@@ -190,3 +191,77 @@ def test_a_client_that_waits_for_a_call_gets_it_before_it_sends_its_body(server:
         assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert all_received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_a_request_names_one_host(server: LiveServer, raw: bytes) -> None:
+    status, error = said(server, raw)
+    assert (status, error["code"]) == (400, "invalid_http")
+    assert "one Host header" in str(error["message"])
+
+
+def test_a_request_of_the_first_version_needs_no_host(server: LiveServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert all_received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"2\r\n{}\r\n0\r\n" + b"a: b\r\n" * 50_000,
+        b"2;" + b"a" * 200_000,
+        b"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n{\r\n" * 9000,
+    ],
+    ids=["fields behind the body", "an extension", "many extensions"],
+)
+def test_what_a_chunked_body_says_of_itself_is_bounded_as_its_head_is(server: LiveServer, flood: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        answer = b""
+        try:
+            connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+            for start in range(0, len(flood), 1000):
+                connection.sendall(flood[start : start + 1000])
+            answer = all_received(connection)
+        except ConnectionError:
+            return  # closed while we were still sending
+    assert b"headers_too_large" in answer
+
+
+def test_many_small_chunks_are_a_body_like_any_other(server: LiveServer) -> None:
+    body = orjson.dumps({**CHAT, "user": "u" * 30_000})
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for start in range(0, len(chunks), 20_000):
+            connection.sendall(chunks[start : start + 20_000])
+        assert all_received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_rest_of_a_body_that_nobody_waits_for_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.05)
+    with live_server(scripted_model("x")) as server, connected(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1234")
+        assert all_received(connection).startswith(b"HTTP/1.1 200 ")  # and it is closed
+
+
+@pytest.mark.parametrize("late", [b"5", b"5\r\n"])
+def test_a_connection_that_has_been_answered_is_not_kept_for_ever(late: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes behind an answer and begins no request."""
+    monkeypatch.setattr(lifecycle, "KEEP_ALIVE_SECONDS", 0.2)
+    with live_server(scripted_model("x")) as server, connected(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1234")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(late)
+        assert all_received(connection) == b""
+
+
+def connected(server: LiveServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)

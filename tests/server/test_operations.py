@@ -58,6 +58,19 @@ async def test_a_slot_tells_the_kind_of_its_rows_and_what_the_cache_spared_it() 
     assert [slot["preemptions"] for slot in slots] == [0, 0, 2, 0]
 
 
+async def test_a_key_sees_of_others_lanes_only_that_they_are_busy() -> None:
+    model = scripted_model(asyncio.Event())
+    first, second = ({"Authorization": f"Bearer {key}"} for key in ("first", "second"))
+    options = ServingOptions(api_keys=("first", "second"))
+    async with http_client(model, options) as client, one_running(client, model, headers=first):
+        own = (await client.get("/slots", headers=first)).json()
+        others = (await client.get("/slots", headers=second)).json()
+    assert own[0]["id_task"].startswith("chatcmpl-") and own[0]["prompt_tokens"] > 0
+    nothing = {name: 0 for name in own[0] if name.endswith("_tokens") or name == "preemptions"}
+    assert others[0] == {**own[0], **nothing, "state": "busy", "id_task": None}
+    assert others[1:] == own[1:]
+
+
 async def test_props_tell_the_model_the_defaults_and_the_limits() -> None:
     model = scripted_model("x")
     async with http_client(model, ServingOptions(max_n=3)) as client:

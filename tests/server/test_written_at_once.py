@@ -19,7 +19,7 @@ import pytest
 from engine.errors import EngineFaultError, OctavoError
 from engine.event_stream import EventStream
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
-from server.http_protocol import StreamedBody
+from server.http_writes import StreamedBody
 from server.replies import ChunkWriter
 from server.serving import ServingOptions
 from tests.server.harness import CHAT, LiveServer, live_server

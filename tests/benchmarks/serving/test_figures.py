@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.serving import arrival, curve, overload, second_turn, soak
+from benchmarks.serving import arrival, beside_tokenize, curve, overload, second_turn, soak
 from benchmarks.serving.resident import bytes_per_second, later_half
 from benchmarks.serving.text import conversation, with_first_word, words
 from clients.load_plan import Plan
@@ -103,6 +103,19 @@ def test_refusals_are_polite_only_with_a_time_to_come_back() -> None:
     assert (found["finished"], found["refused_with_retry_after"], found["refusal_ms_latest"]) == (1, 1, 400.0)
     assert found["by_status"] == {"200": 1, "429": 2, "0": 1}
     assert (found["retry_after"], found["last_served_seconds"]) == (["2"], 5.0)
+
+
+def test_chats_beside_a_crowd_are_compared_by_their_medians() -> None:
+    rounds = [
+        beside_tokenize.Round([0.1, 0.3], [0.5], [200, 429], 2.0),
+        beside_tokenize.Round([0.2], [0.4, 0.9], [200], 1.0),
+    ]
+    found = beside_tokenize.figures(rounds)
+    assert found["alone"] == {"chats": 3, "first_token_ms": 200.0, "worst_ms": 300.0}
+    assert found["beside"] == {"chats": 3, "first_token_ms": 500.0, "worst_ms": 900.0}
+    assert (found["later_ms"], found["crowd_statuses"]) == (300.0, {200: 2, 429: 1})
+    nothing = beside_tokenize.figures([beside_tokenize.Round([0.1])])
+    assert (nothing["later_ms"], nothing["crowd_seconds"]) == (None, [0.0])
 
 
 def test_an_answer_is_compared_whole_and_one_that_was_left_as_a_beginning() -> None:

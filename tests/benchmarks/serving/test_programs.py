@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from benchmarks.serving import arrival, curve, overload, program, second_turn, server_process, soak
+from benchmarks.serving import arrival, beside_tokenize, curve, overload, program, second_turn, server_process, soak
 
 MAINS = {"arrival": arrival.main, "curve": curve.main, "overload": overload.main}
-MAINS |= {"second_turn": second_turn.main, "soak": soak.main}
+MAINS |= {"second_turn": second_turn.main, "soak": soak.main, "beside_tokenize": beside_tokenize.main}
 
 
 @pytest.mark.parametrize("name", MAINS)

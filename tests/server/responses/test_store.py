@@ -56,3 +56,48 @@ def test_what_is_larger_than_the_bound_is_not_kept() -> None:
     store = ResponseStore(max_bytes=100)
     store.put("", response("big", "x" * 200), ITEMS)
     assert (len(store), store.nbytes) == (0, 0)
+
+
+def names_kept(store: ResponseStore, caller: str, names: list[str]) -> list[str]:
+    kept = []
+    for name in names:
+        try:
+            store.get(caller, name)
+        except UnknownResponseError:
+            continue
+        kept.append(name)
+    return kept
+
+
+@pytest.mark.parametrize("bounds", [{"max_count": 10}, {"max_bytes": 1000}])
+def test_a_caller_that_stores_much_forgets_its_own_and_not_anothers(bounds: dict[str, int]) -> None:
+    store = ResponseStore(**bounds)
+    modest = [f"m{index}" for index in range(3)]
+    for name in modest:
+        store.put("modest", response(name), ITEMS)
+    for index in range(100):
+        store.put("greedy", response(f"g{index}"), ITEMS)
+    assert names_kept(store, "modest", modest) == modest
+    assert "g99" in names_kept(store, "greedy", [f"g{index}" for index in range(100)])
+    for index in range(100):
+        store.put(f"another {index}", response("one"), ITEMS)  # a share for each of so many is less than three
+    assert len(store) <= bounds.get("max_count", len(store)) and store.nbytes <= bounds.get("max_bytes", store.nbytes)
+    assert names_kept(store, "another 99", ["one"]) == ["one"]
+
+
+def test_a_caller_that_is_alone_may_use_all_until_others_come() -> None:
+    store = ResponseStore(max_count=10)
+    for index in range(10):
+        store.put("first", response(f"f{index}"), ITEMS)
+    for index in range(9):
+        store.put("second", response(f"s{index}"), ITEMS)
+    assert names_kept(store, "first", [f"f{index}" for index in range(10)]) == [f"f{index}" for index in range(5, 10)]
+    assert len(names_kept(store, "second", [f"s{index}" for index in range(9)])) == 5
+
+
+def test_what_is_larger_than_the_bound_costs_nobody_else_anything() -> None:
+    store = ResponseStore(max_bytes=1000)
+    store.put("modest", response("kept"), ITEMS)
+    store.put("greedy", response("big", "x" * 2000), ITEMS)
+    assert names_kept(store, "modest", ["kept"]) == ["kept"]
+    assert names_kept(store, "greedy", ["big"]) == []
