@@ -36,7 +36,7 @@ class Matrix:
     def group_bytes(self) -> int:
         """Packed bytes of 16 outputs."""
         _, blocks, packed_bytes = self.packed.shape
-        return blocks * packed_bytes
+        return int(blocks * packed_bytes)
 
 
 @dataclass(frozen=True, slots=True)
