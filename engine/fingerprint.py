@@ -10,17 +10,25 @@ from engine.weights.digest import metadata_digest
 from engine.weights.weights_file import WeightsFile
 
 
-def fingerprint(file: WeightsFile, digests: Mapping[str, bytes], how: str) -> str:
-    """Hash the metadata and the tensors of a model, all their bytes, and how it is run, and our version.
+def content_digest(file: WeightsFile, digests: Mapping[str, bytes]) -> str:
+    """Hash the metadata and the tensors of a model, all their bytes, in whatever order its file has them.
 
-    digests: of each tensor, as engine/weights/digest.py takes them; `how`: types of activations, keys and values, and
-    the chat template where it is not the file's. Tier, threads and lanes are left out: they change no bit.
+    digests: of each tensor, as engine/weights/digest.py takes them.
     """
-    digest = blake3(f"octavo {VERSION} {how} {file.architecture} ".encode() + metadata_digest(file.metadata))
+    digest = blake3(f"{file.architecture} ".encode() + metadata_digest(file.metadata))
     for name in sorted(file.tensors):
         info = file.tensors[name]
         digest.update(f" {name} {info.shape} {info.type} ".encode() + digests[name])
-    return f"fp_{digest.hexdigest()[:16]}"
+    return digest.hexdigest()
+
+
+def fingerprint(content: str, how: str) -> str:
+    """Hash the content of a model, how it is run, and our version.
+
+    `how`: the types of activations, keys and values, and the chat template where it is not the file's. Tier, threads
+    and lanes are left out: they change no bit.
+    """
+    return f"fp_{blake3(f'octavo {VERSION} {how} {content}'.encode()).hexdigest()[:16]}"
 
 
 def numerics(activations: str, kv_type: str) -> str:

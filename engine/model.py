@@ -15,7 +15,7 @@ from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import family_of
-from engine.fingerprint import fingerprint, numerics, source_digest
+from engine.fingerprint import content_digest, fingerprint, numerics, source_digest
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.machine import measure_bandwidth
 from engine.pooling import pooling_of
@@ -100,8 +100,12 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    how, weights = numerics(options.activations, options.kv_type), loaded.file
-    identity = fingerprint(weights, loaded.digests, how)
+    how, content = numerics(options.activations, options.kv_type), content_digest(loaded.file, loaded.digests)
+    trunk = content_digest(without_draft(loaded.file), loaded.digests)  # a draft head changes no bit
+    if resolved.content not in (None, trunk) and options.quantize is None:
+        loaded.runner.close()
+        raise ModelFileError(f"{resolved.path} is not the {resolved.id} that was fetched; remove it to fetch it again.")
+    identity = fingerprint(content, how)
     if options.cache_dir is not None:
         identity += f" {source_digest()}"
     config = engine_config(options, identity)
@@ -119,8 +123,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        # A draft head changes no bit.
-        fingerprint=fingerprint(without_draft(weights), loaded.digests, f"{how}{given or ''}"),
+        fingerprint=fingerprint(trunk, f"{how}{given or ''}"),
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,

@@ -56,11 +56,8 @@ def _groups(controller: str) -> dict[str, str]:
 
 def _way_up(group: str, mounted: str, mount_point: Path) -> Iterator[Path]:
     """The folders from a group's own up to the mount point, which shows the group `mounted` and those below."""
-    if set(PurePosixPath(mounted).parts) == {
-        "/",
-        "..",
-    }:  # above the root of our namespace: the names between are hidden
-        yield mount_point
+    if set(PurePosixPath(mounted).parts) == {"/", ".."}:
+        yield mount_point  # above the root of our namespace: the names between are hidden
         return
     if not PurePosixPath(group).is_relative_to(mounted) or ".." in PurePosixPath(group).parts:
         return

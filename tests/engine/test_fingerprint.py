@@ -10,9 +10,10 @@ import pytest
 
 from engine.errors import ModelFileError
 from engine.families.loaded import RunnerOptions, load_runner
-from engine.fingerprint import fingerprint
+from engine.fingerprint import content_digest, fingerprint, source_digest
 from engine.model import LoadOptions, ServedModel, load_model
 from engine.request import FinishEvent, Request, SamplingParams
+from engine.weights.catalogue import ResolvedModel
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests
 from engine.weights.gguf import GgufFile
 from engine.weights.gguf_tensors import TensorInfo
@@ -28,7 +29,7 @@ def tiny(tmp_path: Path) -> Path:
 
 def identity(path: Path) -> str:
     with open_weights(path) as file:
-        return fingerprint(file, tensor_digests(file, 2, lambda done: None), "int8 f16")
+        return fingerprint(content_digest(file, tensor_digests(file, 2, lambda done: None)), "int8 f16")
 
 
 def other_byte(path: Path, name: str, place: int) -> Path:
@@ -147,6 +148,25 @@ def test_a_cache_folder_shared_by_two_models_gives_each_its_own_text(tmp_path: P
         assert answered(model_of(path, cache_dir=shared), prompt) == (cold[path], 0)
     for path in (tiny, other):
         assert answered(model_of(path, cache_dir=shared), prompt) == (cold[path], 192)
+
+
+def test_a_catalogue_model_that_is_not_what_was_fetched_is_refused(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hash is checked when it is fetched; a byte that has changed since has the same size."""
+    with open_weights(tiny) as file:
+        content = content_digest(file, tensor_digests(file, 1, lambda done: None))
+    damaged = other_byte(tiny, "blk.0.attn_k.weight", 100)
+    monkeypatch.setattr("engine.model.resolve_model", lambda argument: ResolvedModel(Path(argument), "tiny", content))
+    model_of(tiny).service._runner.close()
+    with pytest.raises(ModelFileError, match=r"other\.gguf is not the tiny that was fetched; remove it"):
+        model_of(damaged)
+
+
+def test_what_is_kept_belongs_to_the_code_that_computed_it(tiny: Path, tmp_path: Path) -> None:
+    models = [model_of(tiny), model_of(tiny, cache_dir=tmp_path)]
+    for model in models:
+        model.service._runner.close()
+    assert models[0].fingerprint == models[1].fingerprint
+    assert models[1].service._config.cache_identity == f"{models[0].fingerprint} {source_digest()}"
 
 
 @pytest.fixture

@@ -60,6 +60,12 @@ def test_yarn_stretches_slow_pairs_and_leaves_fast_ones(attention: float) -> Non
     assert np.allclose(found[..., 1], magnitude * np.sin(angles), atol=1e-6)
 
 
+def test_the_pairs_of_yarn_do_not_hang_on_the_machines_logarithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = table(YARN, 64, 9)
+    monkeypatch.setattr("math.log", lambda value: 0.0)
+    assert np.array_equal(table(YARN, 64, 9), expected)
+
+
 def test_linear_scaling_divides_positions() -> None:
     linear = {"x.rope.scaling.type": "linear", "x.rope.scaling.factor": 4.0}
     assert np.array_equal(table(linear, 32, 81)[::4], table({}, 32, 21))

@@ -35,13 +35,13 @@ def test_every_entry_is_filed_under_its_own_name_and_pinned() -> None:
 
 
 def test_a_catalogue_name_is_the_file_in_the_cache() -> None:
-    assert resolve_model("tiny") == ResolvedModel(cached_path("tiny"), "tiny")
+    assert resolve_model("tiny") == ResolvedModel(cached_path("tiny"), "tiny", "of tiny")
 
 
 def test_no_argument_is_the_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CATALOGUE, DEFAULT_MODEL, CATALOGUE["tiny"])
     cached_path(DEFAULT_MODEL).write_bytes(MODEL)
-    assert resolve_model(None) == ResolvedModel(cached_path(DEFAULT_MODEL), DEFAULT_MODEL)
+    assert resolve_model(None) == ResolvedModel(cached_path(DEFAULT_MODEL), DEFAULT_MODEL, "of tiny")
 
 
 def test_a_file_put_into_the_cache_has_a_name_too() -> None:

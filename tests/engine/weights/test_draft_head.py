@@ -8,7 +8,7 @@ import pytest
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError
 from engine.families.family import FamilyConfig
 from engine.families.registry import family_of
-from engine.fingerprint import fingerprint
+from engine.fingerprint import content_digest
 from engine.weights.digest import tensor_digests
 from engine.weights.draft_head import open_drafting, open_trunk, with_draft, without_draft
 from engine.weights.load import WeightLoader
@@ -40,7 +40,7 @@ def config_of(file: WeightsFile) -> FamilyConfig:
 
 
 def identity(file: WeightsFile) -> str:
-    return fingerprint(file, tensor_digests(file, 1, lambda done: None), "")
+    return content_digest(file, tensor_digests(file, 1, lambda done: None))
 
 
 def same_model(found: WeightsFile, expected: WeightsFile) -> bool:

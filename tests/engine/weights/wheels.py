@@ -62,4 +62,4 @@ def use_index(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def list_model(source: WheelFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CATALOGUE, "tiny", CatalogueEntry("tiny", "A tiny model", source))
+    monkeypatch.setitem(CATALOGUE, "tiny", CatalogueEntry("tiny", "A tiny model", source, content="of tiny"))
