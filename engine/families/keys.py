@@ -135,7 +135,8 @@ _HYBRID_MIXTURE_KEYS = _keys(
 )
 KEYS: dict[str, Keys] = {
     "llama": _keys(),
-    "qwen2": _keys(required=(_BASE,)),
+    # Qwen1.5's own files say the first of models that have none.
+    "qwen2": _keys(harmless=("use_parallel_residual",), required=(_BASE,)),
     "qwen3": _keys(required=(_BASE,)),
     "qwen3moe": _keys(_MIXTURE, harmless=("feed_forward_length",), required=(_BASE,)),
     "qwen35": _HYBRID_KEYS,
