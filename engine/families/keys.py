@@ -60,7 +60,7 @@ _HARMLESS = frozenset(
     ("tensor_data_layout", "rope.scaling.finetuned", "attention.layer_norm_epsilon", "attention.group_norm_epsilon")
 )
 # Of what a text model has no use for: its towers of other senses, whose tensors are left out too.
-HARMLESS_PREFIXES = ("vision.", "audio.", "mm.")
+HARMLESS_PREFIXES = ("vision.", "audio.", "mm.", "mm_")
 
 _NEVER: tuple[float, ...] = ()
 _REFUSED: Neutral = {
@@ -85,7 +85,7 @@ _REFUSED: Neutral = {
         (
             *("logit_scale", "residual_scale", "embedding_scale", "attention.output_scale", "expert_weights_scale"),
             *("expert_group_count", "expert_group_used_count", "expert_group_scale", "expert_gating_func"),
-            *("moe_every_n_layers", "interleave_moe_layer_step"),
+            *("moe_every_n_layers", "interleave_moe_layer_step", "rope.freq_scale"),
         ),
         (0, 1),  # none, or one; of gating functions: not said, or the softmax
     ),
