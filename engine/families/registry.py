@@ -30,6 +30,8 @@ from engine.text.tokenizer_keys import tokenizer_warnings
 from engine.weights.metadata import Metadata
 from engine.weights.weights_file import WeightsFile
 
+_QUANTIZATION_VERSION = 2
+
 FAMILIES: dict[str, Family[Any]] = {
     "llama": Family(read_dense_config, llama_shapes, build_llama),
     "qwen2": Family(read_dense_config, qwen2_shapes, build_qwen2),
@@ -62,12 +64,24 @@ def family_of(file: WeightsFile) -> Family[Any]:
     return family
 
 
+def _check_layout(file: WeightsFile) -> None:
+    """Quantized blocks are laid out as ggml has them since 2023, which it calls version 2."""
+    key = "general.quantization_version"
+    version = Metadata(file.metadata, file.path).integer(key, _QUANTIZATION_VERSION)
+    if version != _QUANTIZATION_VERSION:
+        raise UnsupportedModelError(
+            f"{file.path} says {key} = {version}, and this version reads {_QUANTIZATION_VERSION};"
+            " convert the model again."
+        )
+
+
 def read_blueprint(file: WeightsFile) -> Blueprint:
     """Check all keys of the architecture and all tensors; nothing of any size is allocated or read.
 
     Raises ModelFileError or UnsupportedModelError, with the name of the key or the tensor that is at fault.
     """
     family = family_of(file)
+    _check_layout(file)
     warnings = check_keys(file)
     config = family.read_config(file)
     view = family.view(file)

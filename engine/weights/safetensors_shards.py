@@ -16,7 +16,7 @@ MAX_INDEX_BYTES = 100_000_000
 
 
 class SafetensorsShards:
-    """Open files; a tensor is in the file that the index says."""
+    """Open files; a tensor is in the file that the index says, and what the index does not name is there too."""
 
     def __init__(self, folder: Path) -> None:
         """Raises ModelNotFoundError for a shard that is not there, ModelFileError for broken ones."""
@@ -25,11 +25,19 @@ class SafetensorsShards:
         names = sorted(set(places.values())) or [_only_file(folder)]
         with ExitStack() as opened:
             self._files = {name: _open(folder / name, opened) for name in names}
-            if not places:
-                places = dict.fromkeys(self._files[names[0]].tensors, names[0])
             self._owners = {tensor: _owner(self._files[name], tensor) for tensor, name in places.items()}
+            for file in self._files.values():
+                self._take_all(file)
             opened.pop_all()
         self.tensors: dict[str, StoredTensor] = {name: file.tensors[name] for name, file in self._owners.items()}
+
+    def _take_all(self, file: SafetensorsFile) -> None:
+        """Own every tensor of a file: to leave out one that the index forgot would silently give another model."""
+        for tensor in file.tensors:
+            if self._owners.setdefault(tensor, file) is not file:
+                raise ModelFileError(
+                    f"{file.path} and {self._owners[tensor].path} both hold the tensor {tensor!r}; fetch both again."
+                )
 
     @property
     def nbytes(self) -> int:

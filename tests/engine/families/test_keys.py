@@ -216,6 +216,18 @@ def test_the_scalings_of_older_files_are_those_of_the_newer(key: str, value: flo
     assert blueprint(older).config == blueprint(newer).config != blueprint(source).config
 
 
+def test_blocks_of_another_layout_are_refused(tmp_path: Path) -> None:
+    source = write_tiny_llama(tmp_path / "tiny.gguf", types="Q4_0")
+    for version in (1, 2, 3):
+        added = {"general.quantization_version": version}
+        changed = write_part(source, tmp_path / f"{version}.gguf", lambda name: True, added=added)
+        if version == 2:
+            assert blueprint(changed).warnings == ()
+        else:
+            with pytest.raises(UnsupportedModelError, match=f"general.quantization_version = {version}, and this"):
+                blueprint(changed)
+
+
 def test_errors_of_keys_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         blueprint(with_key("llama_gqa", tmp_path, "attention.sliding_window_pattern", [1] * 500))

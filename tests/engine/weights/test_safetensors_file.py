@@ -104,6 +104,19 @@ def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
         shards.rows("v", np.array([0]))
 
 
+def test_a_tensor_that_the_index_forgot_is_there_too(tmp_path: Path) -> None:
+    write_shards(tmp_path, {"a.safetensors": {"m": MATRIX}, "b.safetensors": {"v": VECTOR}})
+    (tmp_path / "b.safetensors").write_bytes(safetensors_bytes({"v": VECTOR, "forgotten": MATRIX}))
+    assert set(SafetensorsShards(tmp_path).tensors) == {"m", "v", "forgotten"}
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+    write_shards(tmp_path, {"a.safetensors": {"m": MATRIX}, "b.safetensors": {"v": VECTOR}})
+    (tmp_path / "b.safetensors").write_bytes(safetensors_bytes({"v": VECTOR, "m": MATRIX}))
+    with pytest.raises(ModelFileError, match=r"both hold the tensor 'm'"):
+        SafetensorsShards(tmp_path)
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path, {"a.safetensors": {"m": MATRIX}, "b.safetensors": {"v": VECTOR}})
     (tmp_path / "b.safetensors").unlink()
