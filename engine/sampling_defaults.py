@@ -1,5 +1,6 @@
 """How tokens are chosen where a request does not say: by the `general.sampling.*` metadata of the model's file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.errors import ModelFileError
@@ -7,6 +8,8 @@ from engine.weights.metadata import Metadata
 from engine.weights.weights_file import WeightsFile
 
 PREFIX = "general.sampling."
+_USED = frozenset(("temp", "top_k", "top_p", "min_p", "penalty_repeat"))
+_OFF = {"xtc_probability": 0, "mirostat": 0}  # values at which a sampler that is not here would do nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,16 @@ def sampling_defaults(file: WeightsFile) -> SamplingDefaults:
         min_p=_number(metadata, "min_p", usual.min_p, 0.0, 1.0),
         repetition_penalty=_number(metadata, "penalty_repeat", usual.repetition_penalty, 0.01, 10.0),
     )
+
+
+def sampling_warnings(metadata: Mapping[str, object]) -> list[str]:
+    """A line for each default of a file that has no effect here."""
+    names = {key: key.removeprefix(PREFIX) for key in metadata if key.startswith(PREFIX)}
+    return [
+        f"The default {key} = {metadata[key]!r} has no effect here."
+        for key, name in sorted(names.items())
+        if name not in _USED and not (name in _OFF and metadata[key] == _OFF[name])
+    ]
 
 
 def _number(metadata: Metadata, key: str, default: float, least: float, most: float) -> float:

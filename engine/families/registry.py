@@ -26,6 +26,7 @@ from engine.families.tensor_shapes import (
     qwen35_shapes,
 )
 from engine.families.transformer_config import read_dense_config
+from engine.sampling_defaults import sampling_warnings
 from engine.text.tokenizer_keys import tokenizer_warnings
 from engine.weights.metadata import Metadata
 from engine.weights.weights_file import WeightsFile
@@ -92,5 +93,5 @@ def read_blueprint(file: WeightsFile) -> Blueprint:
             f"The key {file.architecture}.vocab_size = {rows} is not the number of embeddings, {config.vocabulary},"
             " which counts."
         )
-    warnings += tokenizer_warnings(file.metadata)
+    warnings += tokenizer_warnings(file.metadata) + sampling_warnings(file.metadata)
     return Blueprint(family=family, config=config, file=view, warnings=tuple(warnings))

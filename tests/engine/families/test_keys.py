@@ -216,6 +216,13 @@ def test_the_scalings_of_older_files_are_those_of_the_newer(key: str, value: flo
     assert blueprint(older).config == blueprint(newer).config != blueprint(source).config
 
 
+def test_defaults_of_samplers_that_are_not_here_are_told(tmp_path: Path) -> None:
+    added = {"general.sampling.temp": 0.5, "general.sampling.mirostat": 0, "general.sampling.xtc_probability": 0.5}
+    source = write_tiny_llama(tmp_path / "tiny.gguf")
+    changed = write_part(source, tmp_path / "x.gguf", lambda name: True, added=added)
+    assert blueprint(changed).warnings == ("The default general.sampling.xtc_probability = 0.5 has no effect here.",)
+
+
 def test_blocks_of_another_layout_are_refused(tmp_path: Path) -> None:
     source = write_tiny_llama(tmp_path / "tiny.gguf", types="Q4_0")
     for version in (1, 2, 3):
