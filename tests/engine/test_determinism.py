@@ -71,7 +71,7 @@ FAMILIES = {
     "qwen3": {"types": "Q8_0", "heads": 2, "head_dim": 48, "kv_heads": 1, "tied": False},
     "gemma3": {"types": EVERY_TYPE, "layers": 4, "heads": 4, "kv_heads": 1, "head_dim": 32, "window": WINDOW},
 }
-MODELS = (*TINY, *FAMILIES, "llama_gqa", "llama3_rope")
+MODELS = (*TINY, *FAMILIES, "llama_gqa", "llama_biases", "llama3_rope")
 
 
 @pytest.fixture(scope="module", params=MODELS)
