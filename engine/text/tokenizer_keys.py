@@ -56,6 +56,10 @@ def tokenizer_warnings(metadata: Mapping[str, object]) -> list[str]:
     known = _USED | _HARMLESS | _CHANGING
     unknown = sorted(key for key in metadata if key.startswith("tokenizer.") and key not in known)
     told = [f"The model file's keys {', '.join(unknown)} are not used."] if unknown else []
+    if metadata.get(PREFIX + "model") == "gpt2" and PREFIX + "pre" not in metadata:
+        told.append(
+            f"The model file has no {PREFIX}pre, which says how text is cut to words: 'default' is taken for it."
+        )
     tokens = metadata.get(PREFIX + "tokens")
     duplicates = duplicate_tokens(tokens) if isinstance(tokens, list) else {}
     if duplicates:
