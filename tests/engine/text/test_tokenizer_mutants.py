@@ -66,6 +66,7 @@ def mutants(metadata: dict[str, object]) -> Iterator[tuple[str, str, dict[str, o
         for change in changes_of(value):
             yield "changed", key, metadata | {key: change}
     names = {value for value in vars(gguf.Keys.Tokenizer).values() if isinstance(value, str)}
+    names.add(f"{PREFIX}made_up")
     for key in sorted(name for name in names if name.startswith(PREFIX) and name not in metadata):
         for added in (True, 5, "text", ["a", "b"], np.ones(3, np.uint8)):
             yield "added", key, metadata | {key: added}
