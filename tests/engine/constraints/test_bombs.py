@@ -94,9 +94,9 @@ ENDLESS = f"start: %json {json.dumps({'type': 'integer', 'multipleOf': 123456789
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Workers whose time is short."""
+    """Workers whose time is short: this grammar takes all their memory within a second."""
     worker = tmp_path / "worker.py"
-    worker.write_text(WORKER.read_text().replace("PROCESSOR_SECONDS = 15.0", "PROCESSOR_SECONDS = 0.5"))
+    worker.write_text(WORKER.read_text().replace("PROCESSOR_SECONDS = 15.0", "PROCESSOR_SECONDS = 0.1"))
     monkeypatch.setattr(compile_process, "WORKER", worker)
 
 
