@@ -101,7 +101,8 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
             f" {loaded.runner.vocab_size} embeddings."
         )
     how, content = numerics(options.activations, options.kv_type), content_digest(loaded.file, loaded.digests)
-    trunk = content_digest(without_draft(loaded.file), loaded.digests)  # a draft head changes no bit
+    without = without_draft(loaded.file)  # a draft head changes no bit
+    trunk = content if without is loaded.file else content_digest(without, loaded.digests)
     if resolved.content not in (None, trunk) and options.quantize is None:
         loaded.runner.close()
         raise ModelFileError(f"{resolved.path} is not the {resolved.id} that was fetched; remove it to fetch it again.")

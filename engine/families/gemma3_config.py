@@ -4,9 +4,9 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.families.family import KvLayers
-from engine.families.rope import Rope
+from engine.families.rope import Rope, read_base
 from engine.families.transformer_config import TransformerConfig, read_dense_config
 from engine.weights.metadata import Metadata
 from engine.weights.weights_file import WeightsFile
@@ -52,10 +52,7 @@ def read_gemma3_config(file: WeightsFile) -> Gemma3Config:
 def _rope_base(metadata: Metadata, name: str, ollama_name: str, default: float | None) -> float:
     """The base of one kind of layers, under GGUF's name or Ollama's."""
     key = f"gemma3.rope.{name if f'gemma3.rope.{name}' in metadata else ollama_name}"
-    base = metadata.positive(key, default, maximum=1e15)
-    if base <= 1:
-        raise ModelFileError(f"{metadata.path} is broken: its metadata key {key!r} is {base}.")
-    return base
+    return read_base(metadata, key, default)
 
 
 def _says_scale(metadata: Metadata) -> bool:

@@ -16,6 +16,7 @@ from engine.families.qwen35_config import read_delta_shape
 from engine.weights.file_view import FileView
 from engine.weights.gguf_tensors import TensorInfo, kind_of
 from engine.weights.mapping.recipe import rows_by_key_head
+from engine.weights.row_runs import row_runs
 from engine.weights.weights_file import WeightsFile
 
 
@@ -77,16 +78,9 @@ class _UngroupedFile(FileView):
     def rows(self, name: str, first: int, count: int) -> NDArray[np.uint8]:
         if name not in self._parts:
             return super().rows(name, first, count)
-        source = self._parts[name].source
-        return np.concatenate(
-            [super(_UngroupedFile, self).rows(source, at, many) for at, many in self._runs(name, first, count)]
-        )
-
-    def _runs(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
-        """Where some rows stand: beginnings and lengths of those that follow one another."""
-        wanted = self._parts[name].rows[first : first + count]
-        runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
-        return [(int(run[0]), len(run)) for run in runs]
+        part = self._parts[name]
+        runs = row_runs(part.rows[first : first + count])
+        return np.concatenate([super(_UngroupedFile, self).rows(part.source, at, many) for at, many in runs])
 
 
 def _info(name: str, part: _Part, source: TensorInfo) -> TensorInfo:

@@ -86,7 +86,7 @@ def read_rope(metadata: Metadata, architecture: str, head_dim: int) -> Rope:
     yarn = _read_yarn(metadata, f"{prefix}.scaling") if kind == "yarn" else None
     attention = metadata.positive(f"{prefix}.scaling.attn_factor", 1.0, maximum=_MOST)
     rope = Rope(
-        base=metadata.positive(f"{prefix}.freq_base", 10000.0, maximum=_MOST),
+        base=read_base(metadata, f"{prefix}.freq_base", 10000.0),
         dimensions=metadata.integer(f"{prefix}.dimension_count", head_dim, minimum=2),
         factor=_factor(metadata, prefix) if kind == "linear" else 1.0,
         yarn=yarn,
@@ -94,9 +94,15 @@ def read_rope(metadata: Metadata, architecture: str, head_dim: int) -> Rope:
     )
     if rope.dimensions > head_dim or rope.dimensions % 2:
         raise ModelFileError(f"{metadata.path} is broken: it turns {rope.dimensions} of {head_dim} dimensions.")
-    if rope.base <= 1:
-        raise ModelFileError(f"{metadata.path} is broken: its rope base is {rope.base}.")
     return rope
+
+
+def read_base(metadata: Metadata, key: str, default: float | None) -> float:
+    """The base of the frequencies, which is above 1."""
+    base = metadata.positive(key, default, maximum=_MOST)
+    if base <= 1:
+        raise ModelFileError(f"{metadata.path} is broken: its metadata key {key!r} is {base}, which is no base.")
+    return base
 
 
 def _factor(metadata: Metadata, prefix: str) -> float:

@@ -7,14 +7,14 @@ before anything is allocated by either.
 import re
 from collections.abc import Collection, Mapping
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.families.mixture import Mixture
 from engine.families.qwen3moe import Qwen3MoeConfig
 from engine.families.qwen35_config import Qwen35Config
 from engine.families.rope import DIVISORS
 from engine.families.transformer import projection_tensors
 from engine.families.transformer_config import TransformerConfig
-from engine.weights.weights_file import WeightsFile
+from engine.weights.weights_file import WeightsFile, checked_tensor
 from kernels.recurrent import TAPS
 
 Shapes = dict[str, tuple[int, ...]]
@@ -36,11 +36,7 @@ def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> l
     To leave a tensor out would silently give another model. Returns a line for what a text model leaves out.
     """
     for name, shape in shapes.items():
-        info = file.tensors.get(name)
-        if info is None:
-            raise ModelFileError(f"{file.path_of(name)} is incomplete: it has no tensor {name}.")
-        if not fits(info.shape, shape):
-            raise ModelFileError(f"{file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
+        checked_tensor(file, name, shape)
     towers = [name for name in file.tensors if TOWERS.fullmatch(name) and file.architecture in WITH_TOWERS]
     for name in file.tensors.keys() - shapes.keys() - set(towers):
         if not HARMLESS_TENSORS.fullmatch(name):
@@ -50,11 +46,6 @@ def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]]) -> l
             )
     senses = f"Its {len(towers)} tensors of other senses than text, as {towers[0]}, are left out." if towers else None
     return [] if senses is None else [senses]
-
-
-def fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a tensor has the wanted shape; a vector will do for a matrix of one row."""
-    return found == wanted or (1, *found) == wanted
 
 
 def llama_shapes(config: TransformerConfig, names: Names) -> Shapes:

@@ -125,7 +125,7 @@ class Vocabulary:
         tokens = _tokens(metadata)
         ids = dict(zip(tokens, range(len(tokens)), strict=True))
         duplicates = duplicate_tokens(tokens)
-        types = _types(metadata, tokens)
+        types = _types(metadata, tokens, duplicates)
         eos_id = _token_id(metadata, "eos_token_id", len(tokens), 2 if model == "llama" else None)
         rules = _rules(metadata)
         by_scores = model == "llama" and rules is None
@@ -209,7 +209,7 @@ def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[ty
     return values
 
 
-def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
+def _types(metadata: Mapping[str, object], tokens: list[str], duplicates: Mapping[str, list[int]]) -> list[int]:
     """The type of each token; tokens of one text have one type, and control tokens come before all others."""
     if PREFIX + "token_type" not in metadata:
         types: list[int] = [TokenType.NORMAL] * len(tokens)
@@ -218,7 +218,7 @@ def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
     for token, text in enumerate(tokens):
         if text in END_MARKERS:
             types[token] = TokenType.CONTROL
-    for ids in duplicate_tokens(tokens).values():
+    for ids in duplicates.values():
         found = {types[token] for token in ids}
         shared = next((kind for kind in _STRONGEST if kind in found), types[ids[-1]])
         for token in ids:

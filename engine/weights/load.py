@@ -9,11 +9,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.weights.digest import PIECE_BYTES, Piece, joined, piece_digest, pieces_of, submit_digest
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.weight_bytes import WeightBytes
-from engine.weights.weights_file import WeightsFile
+from engine.weights.weights_file import WeightsFile, checked_tensor
 from kernels.cpu import usable_cores
 from kernels.jit import Kernel
 from kernels.memory import Arena
@@ -106,7 +106,7 @@ class WeightLoader:
 
         With f32 activations it is dequantized to float32. What was asked for before is given again.
         """
-        kind = self._kind(self._checked(name, (outputs, columns)))
+        kind = self._kind(checked_tensor(self._file, name, (outputs, columns)))
         if name not in self._matrices:
             matrix = self._matrices[name] = self._packed(name, kind, outputs, columns)
             self.bytes = replace(self.bytes, dense=self.bytes.dense + matrix.packed.nbytes)
@@ -118,7 +118,7 @@ class WeightLoader:
         Experts are packed without gaps, so `outputs` must be a multiple of 16.
         """
         assert outputs % ROWS == 0 and self.bytes.active in (0, active)
-        kind = self._kind(self._checked(name, (count, outputs, columns)))
+        kind = self._kind(checked_tensor(self._file, name, (count, outputs, columns)))
         matrix = self._packed(name, kind, count * outputs, columns)
         nbytes = self.bytes.experts + matrix.packed.nbytes
         self.bytes = replace(self.bytes, experts=nbytes, expert_count=count, active=active)
@@ -182,12 +182,12 @@ class WeightLoader:
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """Return a one-dimensional tensor as float32."""
-        kind = self._kind(self._checked(name, (length,)))
+        kind = self._kind(checked_tensor(self._file, name, (length,)))
         return dequantize(kind, self._whole(name)).reshape(length).astype(np.float32)
 
     def table(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
         """Return a small matrix as plain float32 [rows, columns]."""
-        kind = self._kind(self._checked(name, (rows, columns)))
+        kind = self._kind(checked_tensor(self._file, name, (rows, columns)))
         return dequantize(kind, self._whole(name)).reshape(rows, columns).astype(np.float32)
 
     def _whole(self, name: str) -> NDArray[np.uint8]:
@@ -199,7 +199,7 @@ class WeightLoader:
 
         It raises ModelFileError if the file has been cut meanwhile.
         """
-        kind = self._kind(self._checked(name, (rows, columns)))
+        kind = self._kind(checked_tensor(self._file, name, (rows, columns)))
         self._check_columns(name, kind, columns)
         file, reader = self._file, RowReader(kind, self._file.raw(name), columns)
 
@@ -226,11 +226,3 @@ class WeightLoader:
                 f" use a file in one of {', '.join(WEIGHT_TYPES)}."
             )
         return kind
-
-    def _checked(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
-        info = self._file.tensors.get(name)
-        if info is None:
-            raise ModelFileError(f"{self._file.path_of(name)} is incomplete: it has no tensor {name}.")
-        if info.shape != shape and (1, *info.shape) != shape:  # a vector will do for a matrix of one row
-            raise ModelFileError(f"{self._file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
-        return info

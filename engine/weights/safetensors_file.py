@@ -16,6 +16,7 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.extents import checked_extent
 from engine.weights.json_file import parse_json_object
 from engine.weights.mapped_bytes import MappedBytes
+from engine.weights.row_runs import row_runs
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # the reference library's own limit
@@ -76,9 +77,9 @@ class SafetensorsFile:
         row_bytes = tensor.nbytes // tensor.rows
         order = np.argsort(numbers, kind="stable")
         found, at = np.empty((len(numbers), row_bytes), np.uint8), 0
-        for run in np.split(numbers[order], np.flatnonzero(np.diff(numbers[order]) != 1) + 1):
-            self._mapped.read_into(tensor.offset + int(run[0]) * row_bytes, found[at : at + len(run)])
-            at += len(run)
+        for first, count in row_runs(numbers[order]):
+            self._mapped.read_into(tensor.offset + first * row_bytes, found[at : at + count])
+            at += count
         if np.array_equal(order, np.arange(len(order))):
             return found
         placed = np.empty_like(found)

@@ -7,6 +7,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import ModelFileError
 from engine.weights.gguf_tensors import TensorInfo
 from engine.weights.gguf_values import MetadataValue
 
@@ -56,3 +57,13 @@ class WeightsFile(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *fault: object) -> None: ...
+
+
+def checked_tensor(file: WeightsFile, name: str, shape: tuple[int, ...]) -> TensorInfo:
+    """The tensor of this name and shape; a vector will do for a matrix of one row. Raises ModelFileError."""
+    info = file.tensors.get(name)
+    if info is None:
+        raise ModelFileError(f"{file.path_of(name)} is incomplete: it has no tensor {name}.")
+    if info.shape != shape and (1, *info.shape) != shape:
+        raise ModelFileError(f"{file.path_of(name)} is broken: {name} has shape {info.shape}, not {shape}.")
+    return info

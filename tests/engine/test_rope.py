@@ -133,11 +133,11 @@ BROKEN: dict[str, tuple[dict[str, object], type[Exception], str]] = {
     "a negative beta": ({"x.rope.scaling.yarn_beta_slow": -1.0}, ModelFileError, "yarn_beta_slow' is not above 0"),
     "a magnitude of its own": ({"x.rope.scaling.yarn_attn_factor": 1.0}, UnsupportedModelError, "understand diff"),
     "a tiny base": ({"x.rope.freq_base": 1e-38}, ModelFileError, "freq_base' is not above 0"),
-    "a base below 1": ({"x.rope.freq_base": 1e-3}, ModelFileError, r"its rope base is 0\.001"),
+    "a base below 1": ({"x.rope.freq_base": 1e-3}, ModelFileError, r"freq_base' is 0\.001, which is no base"),
     "an endless base": ({"x.rope.freq_base": 1e30}, ModelFileError, "freq_base' is not at most 1e"),
     "no context": ({"x.rope.scaling.original_context_length": 0}, ModelFileError, "not from 1"),
     "deepseek's multiplier": ({"x.rope.scaling.yarn_log_multiplier": 0.1}, UnsupportedModelError, "of a kind"),
-    "a base of 1": ({"x.rope.freq_base": 1.0}, ModelFileError, "its rope base is 1"),
+    "a base of 1": ({"x.rope.freq_base": 1.0}, ModelFileError, "freq_base' is 1.0, which is no base"),
 }
 
 
