@@ -20,25 +20,25 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.loaded import choose_isa
+from engine.loading.loaded import choose_isa
 from engine.machine import last_level_cache
-from engine.timed_matmul import TimedMatmul, TimedMatrix
-from kernels.activations import TILE_WIDTHS
-from kernels.cpu import TIER_NUMBERS, usable_cores
-from kernels.jit import Kernel, address, kernel
-from kernels.program import TILE_SIGNATURE, record_at
+from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
+from kernels.build.jit import Kernel, address, kernel
+from kernels.matmul.activations import TILE_WIDTHS
+from kernels.matmul.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumulators
 from kernels.quant.accumulate import accumulate_block
-from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
-from kernels.simd import load_i64
-from kernels.team import Team
-from kernels.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumulators
+from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
+from kernels.run.cpu import TIER_NUMBERS, usable_cores
+from kernels.run.program import TILE_SIGNATURE, record_at
+from kernels.run.team import Team
+from kernels.simd.vectors import load_i64
 
 Line = dict[str, object]
 _in_place: Callable[..., Any] = numba.njit(inline="always")  # a call would pass sums through memory
 
 
 def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Kernel:
-    """Compile kernels.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
+    """Compile kernels.matmul.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
     quads, fine, side = plane_offsets(kind)
     sizes = (kind.number, kind.values, kind.packed_bytes, kind.side_bytes)
     return _paired_tile(*sizes, quads, fine, side, lanes, tier, int(free))

@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from engine.config import EngineConfig
-from engine.event_stream import EventStream
-from engine.families.loaded import RunnerOptions, load_runner
+from engine.loading.loaded import RunnerOptions, load_runner
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.outputs import RequestOutput
 from engine.request import Request, SamplingParams
-from engine.runner import Runner
-from engine.sampler import Sampler
+from engine.run.event_stream import EventStream
+from engine.run.outputs import RequestOutput
+from engine.run.runner import Runner
+from engine.run.sequence import Sequence
+from engine.run.status import StepReport
+from engine.sampling.sampler import Sampler
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.status import StepReport
 from engine.text.tokenizer import Tokenizer
-from engine.token_chooser import TokenChooser
-from engine.weights.catalogue import resolve_model
-from engine.weights.open_weights import open_weights
+from engine.weights.files.open_weights import open_weights
+from engine.weights.store.catalogue import resolve_model
 
 Line = dict[str, object]
 

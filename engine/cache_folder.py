@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from engine.errors import OctavoError
-from kernels import cache_folder as folders
+from kernels.build import cache_folder as folders
 
 
 def cache_folder() -> Path:

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError
-from engine.event_stream import EventStream
-from engine.outputs import RequestOutput
 from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
-from engine.runner_protocol import ModelRunner
-from engine.sampler import Sampler
+from engine.run.event_stream import EventStream
+from engine.run.outputs import RequestOutput
+from engine.run.runner_protocol import ModelRunner
+from engine.run.sequence import Sequence
+from engine.run.status import StepReport
+from engine.run.step import Computed, compute
+from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import StepPlan
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.status import StepReport
-from engine.step import Computed, compute
 from engine.step_watch import StepWatch
 
 logger = logging.getLogger(__name__)

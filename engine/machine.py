@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from engine.cache_folder import cache_folder
 from engine.errors import OctavoError
-from kernels import code_store
-from kernels.cache_folder import CacheFolderError
-from kernels.cgroup import memory_room
-from kernels.cpu import cpu_name, supported_tiers, usable_cores
+from kernels.build import code_store
+from kernels.build.cache_folder import CacheFolderError
+from kernels.run.cgroup import memory_room
+from kernels.run.cpu import cpu_name, supported_tiers, usable_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArr
 
     What is read is the memory that is given, where it is large enough: for that, no further memory is taken.
     """
-    from kernels.bandwidth import read_bandwidth
-    from kernels.team import Team
+    from kernels.measure.bandwidth import read_bandwidth
+    from kernels.run.team import Team
 
     team = Team(threads)
     try:

@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from engine.config import DRAFTING, EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
-from engine.families.loaded import RunnerOptions, load_runner
 from engine.families.registry import family_of
-from engine.fingerprint import content_digest, fingerprint, numerics, source_digest
 from engine.formats.answer_format import AnswerFormat, answer_format
+from engine.loading.fingerprint import content_digest, fingerprint, numerics, source_digest
+from engine.loading.loaded import RunnerOptions, load_runner
 from engine.machine import measure_bandwidth
-from engine.pooling import pooling_of
-from engine.sampling_defaults import SamplingDefaults, sampling_defaults
+from engine.run.pooling import pooling_of
+from engine.sampling.sampling_defaults import SamplingDefaults, sampling_defaults
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate
 from engine.text.template_file import given_template
 from engine.text.tokenizer import Tokenizer
-from engine.weights.catalogue import resolve_model
 from engine.weights.draft_head import open_drafting, open_trunk, without_draft
-from engine.weights.weight_bytes import WeightBytes
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightsFile
+from engine.weights.store.catalogue import resolve_model
 
 Progress = Callable[[str, float], None]
 
@@ -141,7 +141,7 @@ def _open(path: Path, options: LoadOptions) -> WeightsFile:
     if options.quantize is None:
         return file
     # Imported late: few models are quantized as they are loaded.
-    from engine.weights.quantize.quantized_file import quantized
+    from engine.weights.quantized_file import quantized
 
     return quantized(file, options.quantize)
 

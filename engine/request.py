@@ -6,8 +6,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.constraint import Constraint
-from engine.pooling import Pooling
+from engine.run.pooling import Pooling
+from engine.sampling.constraint import Constraint
 
 
 class FinishReason(StrEnum):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from engine.config import EngineConfig
-from engine.embedding import Embeddings
 from engine.errors import (
     ContextLengthError,
     EngineNotReadyError,
@@ -16,20 +15,21 @@ from engine.errors import (
     QueueFullError,
     RequestError,
 )
-from engine.event_stream import EventStream
 from engine.lane_time import LaneTime
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.outputs import RequestOutput
-from engine.pooling import Pooling
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
-from engine.runner_protocol import ModelRunner
-from engine.sampler import Sampler
+from engine.run.embedding import Embeddings
+from engine.run.event_stream import EventStream
+from engine.run.outputs import RequestOutput
+from engine.run.pooling import Pooling
+from engine.run.runner_protocol import ModelRunner
+from engine.run.sequence import Sequence
+from engine.run.status import EngineStatus, LaneStatus, StepReport
+from engine.sampling.sampler import Sampler
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.status import EngineStatus, LaneStatus, StepReport
 from engine.text.tokenizer import Tokenizer
-from engine.token_chooser import TokenChooser
 
 logger = logging.getLogger(__name__)
 

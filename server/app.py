@@ -6,32 +6,25 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from server.admission import Admission
-from server.endpoints import Endpoints
+from server.api.chat import route as chat
+from server.api.completions import route as completions
+from server.api.docs import route as docs
+from server.api.embeddings import route as embeddings
+from server.api.messages import route as messages
+from server.api.responses import route as responses
+from server.api.responses.store import ResponseStore
+from server.api.status import cancel, capabilities, health, models, props, slots
+from server.api.status import metrics as metrics_route
+from server.api.tokens import route as tokens
+from server.api.tokens import templates
 from server.errors import install_error_handlers
 from server.metrics import Metrics
-from server.request_context import RequestContext
-from server.responses.store import ResponseStore
-from server.routes import (
-    cancel,
-    capabilities,
-    chat,
-    completions,
-    docs,
-    embeddings,
-    health,
-    messages,
-    models,
-    props,
-    responses,
-    slots,
-    templates,
-    tokens,
-)
-from server.routes import metrics as metrics_route
-from server.security import ApiKeys, KeyGuard
 from server.serving import Serving
-from server.sites import Cors, SiteGuard, Sites
+from server.wire.admission import Admission
+from server.wire.endpoints import Endpoints
+from server.wire.request_context import RequestContext
+from server.wire.security import ApiKeys, KeyGuard
+from server.wire.sites import Cors, SiteGuard, Sites
 
 # Under /v1, and without it for clients whose base URL lacks it.
 API_ROUTERS = (

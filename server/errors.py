@@ -19,7 +19,7 @@ from engine.errors import (
     QueueFullError,
     RequestError,
 )
-from server.messages.errors import is_messages_path, messages_error
+from server.api.messages.errors import is_messages_path, messages_error
 
 logger = logging.getLogger("octavo.server")
 

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.status import EngineStatus, StepReport
+from engine.run.status import EngineStatus, StepReport
 from engine.version import VERSION
-from engine.weights.weight_bytes import WeightBytes
+from engine.weights.files.weight_bytes import WeightBytes
 from server.logs import RequestLog
 from server.open_requests import OpenRequests
 from server.served import ServedModel

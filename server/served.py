@@ -6,14 +6,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.constraint import Constraint
 from engine.formats.answer_format import AnswerFormat
 from engine.request import Event, Request, TextEvent
-from engine.sampling_defaults import SamplingDefaults
-from engine.status import EngineStatus, StepReport
+from engine.run.status import EngineStatus, StepReport
+from engine.sampling.constraint import Constraint
+from engine.sampling.sampling_defaults import SamplingDefaults
 from engine.text.rendered import RenderedChat
 from engine.text.vocabulary import InfillIds
-from engine.weights.weight_bytes import WeightBytes
+from engine.weights.files.weight_bytes import WeightBytes
 
 
 class EventStream(Protocol):

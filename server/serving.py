@@ -10,10 +10,10 @@ from typing import Literal
 
 from engine.errors import EngineNotReadyError
 from server.errors import UnknownModelError
-from server.limits import DEFAULT_MAX_BODY_BYTES
 from server.logs import RequestObserver
 from server.open_requests import OpenRequests
 from server.served import ServedModel
+from server.wire.limits import DEFAULT_MAX_BODY_BYTES
 
 Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)
 Load = Callable[[Progress], ServedModel]

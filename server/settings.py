@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.errors import OctavoError
-from server.limits import DEFAULT_MAX_BODY_BYTES
 from server.memory_size import bytes_of
+from server.wire.limits import DEFAULT_MAX_BODY_BYTES
 
 ENV_PREFIX = "OCTAVO_"
 SECRETS = frozenset({"api_key", "api_keys"})

@@ -5,7 +5,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from engine.weights.gguf import GgufFile
+from engine.weights.files.gguf import GgufFile
 from tests.tiny_models import write_tiny_llama
 
 

@@ -29,11 +29,11 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
-from engine.constraint import Constraint
-from engine.constraints.compile_process import CompileProcess
-from engine.constraints.compile_worker import compiled, token_trie
 from engine.constraints.matcher import WORD, CompiledGrammar
 from engine.errors import RequestError
+from engine.sampling.constraint import Constraint
+from engine.sandbox.compile_process import CompileProcess
+from engine.sandbox.compile_worker import compiled, token_trie
 from engine.text.tokenizer import Tokenizer
 
 LONGEST_GRAMMAR = 2 << 20  # characters

@@ -7,13 +7,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.run_state import Capacity, RunState
+from engine.emit.run_state import Capacity, RunState
+from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
-from engine.weights.weight_bytes import WeightBytes
-from engine.weights.weights_file import WeightsFile
-from kernels.jit import Kernel
-from kernels.kv_cache import KvType
-from kernels.program import Program
+from kernels.attention.kv_cache import KvType
+from kernels.build.jit import Kernel
+from kernels.run.program import Program
 
 # Writes the embeddings of token ids to float32 [tokens, hidden].
 Embed = Callable[[list[int], NDArray[np.float32]], None]

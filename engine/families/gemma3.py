@@ -16,13 +16,13 @@ Source: Gemma Team, Gemma 3 Technical Report (2025). Rotary pairs are (i, i + he
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.emitter import Emitter
+from engine.emit.emitter import Emitter
+from engine.emit.run_state import Capacity
 from engine.families.family import Built, Embed
 from engine.families.gemma3_config import Gemma3Config
-from engine.families.run_state import Capacity
 from engine.families.transformer import allocate_state, emit_head, emit_projections
 from engine.weights.load import WeightLoader
-from kernels.activation import GELU
+from kernels.matmul.activation import GELU
 
 
 def build_gemma3(config: Gemma3Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:

@@ -8,8 +8,8 @@ from engine.errors import UnsupportedModelError
 from engine.families.family import KvLayers
 from engine.families.rope import Rope, read_base
 from engine.families.transformer_config import TransformerConfig, read_dense_config
-from engine.weights.metadata import Metadata
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import WeightsFile
 
 _PATTERN = 6  # every sixth layer sees all positions
 _LAYERS_OF_27B = 62

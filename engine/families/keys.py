@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightsFile
 
 Neutral = Mapping[str, tuple[float, ...]]
 

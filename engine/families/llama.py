@@ -13,13 +13,13 @@ Source: Touvron et al., LLaMA (2023); tensor names are GGUF's. Query and key row
 pairs are neighbours.
 """
 
-from engine.families.emitter import Emitter
+from engine.emit.emitter import Emitter
+from engine.emit.run_state import Capacity
 from engine.families.family import Built
-from engine.families.run_state import Capacity
 from engine.families.transformer import allocate_state, emit_head, emit_projections, projection_tensors
 from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import WeightLoader
-from kernels.rotary import NEIGHBOURS
+from kernels.attention.rotary import NEIGHBOURS
 
 
 def build_llama(config: TransformerConfig, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.errors import UnsupportedModelError
-from engine.weights.metadata import Metadata
+from engine.weights.files.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

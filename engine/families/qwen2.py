@@ -10,9 +10,9 @@
 Source: Yang et al., Qwen2 Technical Report (2024). Rotary pairs are (i, i + head_dim / 2).
 """
 
-from engine.families.emitter import Emitter
+from engine.emit.emitter import Emitter
+from engine.emit.run_state import Capacity
 from engine.families.family import Built
-from engine.families.run_state import Capacity
 from engine.families.transformer import allocate_state, emit_head, emit_projections, projection_tensors
 from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import WeightLoader

@@ -21,17 +21,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.families.delta_layer import DeltaLayers, delta_kernels
-from engine.families.emitter import Emitter
+from engine.emit.delta_layer import DeltaLayers, delta_kernels
+from engine.emit.emitter import Emitter
+from engine.emit.mixture_emitter import MixtureEmitter, mixture_kernels
+from engine.emit.recurrent_state import RecurrentState
+from engine.emit.run_state import Capacity, RunState
 from engine.families.family import Built, Draft
-from engine.families.mixture_emitter import MixtureEmitter, mixture_kernels
 from engine.families.qwen35_config import Qwen35Config
-from engine.families.recurrent_state import RecurrentState
-from engine.families.run_state import Capacity, RunState
 from engine.families.transformer import allocate_state, emit_head
 from engine.weights.load import WeightLoader
-from kernels.activations import Activations
-from kernels.jit import Kernel
+from kernels.build.jit import Kernel
+from kernels.matmul.activations import Activations
 
 
 def qwen35_kernels(config: Qwen35Config, activations: str, tier: int) -> Sequence[Kernel]:

@@ -7,9 +7,9 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.families.family import KvLayers
 from engine.families.mixture import Mixture, read_mixture
 from engine.families.transformer_config import TransformerConfig, read_transformer_config
-from engine.weights.metadata import Metadata
-from engine.weights.weights_file import WeightsFile
-from kernels.recurrent import TAPS, DeltaShape
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import WeightsFile
+from kernels.delta.recurrent import TAPS, DeltaShape
 
 _INTERVAL = 4  # every fourth layer is attention
 _GROUPED = "qwen3next"  # the architecture that has V heads by their K head

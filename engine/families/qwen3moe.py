@@ -13,15 +13,15 @@ Source: Yang et al., Qwen3 Technical Report (2025). Rotary pairs are (i, i + hea
 
 from dataclasses import dataclass, fields
 
+from engine.emit.mixture_emitter import MixtureEmitter
+from engine.emit.run_state import Capacity
 from engine.families.family import Built
 from engine.families.mixture import Mixture, read_mixture
-from engine.families.mixture_emitter import MixtureEmitter
-from engine.families.run_state import Capacity
 from engine.families.transformer import allocate_state, emit_head, emit_projections
 from engine.families.transformer_config import TransformerConfig, read_transformer_config
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
-from engine.weights.metadata import Metadata
-from engine.weights.weights_file import WeightsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

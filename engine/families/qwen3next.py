@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
 from engine.families.qwen35_config import read_delta_shape
-from engine.weights.file_view import FileView
-from engine.weights.gguf_tensors import TensorInfo, kind_of
+from engine.weights.files.file_view import FileView
+from engine.weights.files.gguf_tensors import TensorInfo, kind_of
+from engine.weights.files.row_runs import row_runs
+from engine.weights.files.weights_file import WeightsFile
 from engine.weights.mapping.recipe import rows_by_key_head
-from engine.weights.row_runs import row_runs
-from engine.weights.weights_file import WeightsFile
 
 
 class _Part(NamedTuple):

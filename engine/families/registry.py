@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+from engine.emit.mixture_emitter import mixture_kernels
 from engine.errors import UnsupportedModelError
 from engine.families.family import Family
 from engine.families.gemma3 import build_gemma3
 from engine.families.gemma3_config import read_gemma3_config
 from engine.families.keys import check_keys
 from engine.families.llama import build_llama
-from engine.families.mixture_emitter import mixture_kernels
 from engine.families.qwen2 import build_qwen2
 from engine.families.qwen3 import build_qwen3
 from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
@@ -26,10 +26,10 @@ from engine.families.tensor_shapes import (
     qwen35_shapes,
 )
 from engine.families.transformer_config import read_dense_config
-from engine.sampling_defaults import sampling_warnings
+from engine.sampling.sampling_defaults import sampling_warnings
 from engine.text.tokenizer_keys import tokenizer_warnings
-from engine.weights.metadata import Metadata
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import WeightsFile
 
 _QUANTIZATION_VERSION = 2
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.families.rotary_angles import rotary_frequencies, rotary_table
+from engine.weights.files.metadata import Metadata
 from engine.weights.load import WeightLoader
-from engine.weights.metadata import Metadata
 
 DIVISORS = "rope_freqs.weight"
 _MOST = 1e15  # of a base or a factor: within it no angle loses all its digits

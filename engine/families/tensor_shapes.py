@@ -14,8 +14,8 @@ from engine.families.qwen35_config import Qwen35Config
 from engine.families.rope import DIVISORS
 from engine.families.transformer import projection_tensors
 from engine.families.transformer_config import TransformerConfig
-from engine.weights.weights_file import WeightsFile, checked_tensor
-from kernels.recurrent import TAPS
+from engine.weights.files.weights_file import WeightsFile, checked_tensor
+from kernels.delta.recurrent import TAPS
 
 Shapes = dict[str, tuple[int, ...]]
 Names = Collection[str]  # of the tensors that a file has: some may be there or not, or in one with others

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.families.emitter import Emitter
-from engine.families.run_state import AttentionState, Capacity, FeedForwardState, RunState, StepInputs
+from engine.emit.emitter import Emitter
+from engine.emit.run_state import AttentionState, Capacity, FeedForwardState, RunState, StepInputs
 from engine.families.transformer_config import TransformerConfig
 from engine.weights.load import WeightLoader
-from kernels.activations import Activations
+from kernels.matmul.activations import Activations
 
 
 def allocate_state(

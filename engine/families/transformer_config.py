@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.families.family import KvLayers
 from engine.families.rope import Rope, read_rope
-from engine.weights.metadata import Metadata
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import WeightsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 import re
 from functools import lru_cache
 
+from engine.sandbox.template_process import shared_process
 from engine.text.chat_template import LONGEST_SOURCE
-from engine.text.template_process import shared_process
 
 _LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _REFUSES_EFFORT = re.compile(r"raise_exception\([^)]*effort")

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.memory.chain import NO_SLOT, Node, root_digest
-from engine.memory.miss import explain
+from engine.memory.block_digest import NO_SLOT, Node, root_digest
+from engine.memory.cache_report import explain
 from engine.memory.persist import load, save
 from engine.memory.prefix_cache import PrefixCache
 from engine.request import CacheMiss, CacheReport
-from engine.runner_protocol import NO_BLOCK, ModelRunner
-from engine.sequence import Sequence
+from engine.run.runner_protocol import NO_BLOCK, ModelRunner
+from engine.run.sequence import Sequence
 
 # In a long prompt, a state is kept this often for prompts that begin like it.
 SNAPSHOT_TOKENS = 512

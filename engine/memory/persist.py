@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.memory.chain import DIGEST_BYTES, NO_SLOT, Node
+from engine.memory.block_digest import DIGEST_BYTES, NO_SLOT, Node
 from engine.memory.prefix_cache import Age, PrefixCache
-from engine.runner_protocol import NO_BLOCK, ModelRunner
+from engine.run.runner_protocol import NO_BLOCK, ModelRunner
 
 logger = logging.getLogger(__name__)
 

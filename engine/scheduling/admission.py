@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from engine.sequence import Sequence
+from engine.run.sequence import Sequence
 
 AGEING = 16  # later requests that a step of priority is worth
 PRIORITY_LIMIT = 100  # priorities beyond are taken for it, so that no wait is without end

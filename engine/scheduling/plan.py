@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from engine.run.sequence import Sequence
 from engine.scheduling.pace import Chunk
-from engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

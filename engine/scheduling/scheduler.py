@@ -16,12 +16,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
-from engine.runner_protocol import MAX_KEPT_ROWS, ModelRunner
+from engine.run.runner_protocol import MAX_KEPT_ROWS, ModelRunner
+from engine.run.sequence import Sequence
 from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
 from engine.scheduling.pace import Pace
 from engine.scheduling.plan import PlannedRows, StepPlan
-from engine.sequence import Sequence
 from engine.speculation.speculation import Speculation
 
 MOST_REPEATS = 31  # of a plan in a row: then it is made anew, and the targets of its chunks with it

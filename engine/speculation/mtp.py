@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.runner_protocol import DraftModel, SequenceRows
-from engine.sequence import Sequence
-from engine.step import Computed
+from engine.run.runner_protocol import DraftModel, SequenceRows
+from engine.run.sequence import Sequence
+from engine.run.step import Computed
 
 
 class ModelDrafter:

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
-from engine.runner_protocol import DraftModel
+from engine.run.runner_protocol import DraftModel
+from engine.run.sequence import Sequence
+from engine.run.step import Computed
 from engine.scheduling.pace import Pace
-from engine.sequence import Sequence
 from engine.speculation.acceptance import Acceptance
 from engine.speculation.account import Account
+from engine.speculation.draft_value import Worth, could_gain
 from engine.speculation.guess import NOTHING, Drafter, Guess, drafted_by_model
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.ngram import LookupDrafter
-from engine.speculation.worth import Worth, could_gain
-from engine.step import Computed
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from engine.errors import ModelFileError, TemplateError
+from engine.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError, shared_process
 from engine.text.messages import Message, for_template, in_turns, system_first, with_text_arguments
 from engine.text.rendered import RenderedChat
 from engine.text.special_tokens import SpecialTokens
-from engine.text.template_process import BrokenTemplateError, RefusedByTemplateError, shared_process
 
 LONGEST_SOURCE = 1 << 20  # characters
 GUARDS = [

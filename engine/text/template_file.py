@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from engine.errors import ModelFileError, ModelNotFoundError
-from engine.text.template_process import shared_process
+from engine.sandbox.template_process import shared_process
 
 MAX_TEMPLATE_BYTES = 1 << 20
 

@@ -19,8 +19,8 @@ from engine.text.tokenizer_json_checks import check_decoder, check_end, check_ke
 from engine.text.tokenizer_keys import PREFIX
 from engine.text.tokenizer_rules import FLAGS, MERGES_KEY, RULES_KEY, TokenFlags, TokenizerRules, members
 from engine.text.vocabulary import END_MARKERS, TokenType
-from engine.weights.gguf_values import MetadataValue
-from engine.weights.json_file import read_json_object
+from engine.weights.files.gguf_values import MetadataValue
+from engine.weights.files.json_file import read_json_object
 
 MAX_TOKENIZER_BYTES = 100_000_000
 MAX_TOKENS = 1 << 22

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from engine.errors import ModelError, ModelFileError
-from engine.weights.file_view import FileView
-from engine.weights.gguf_values import MetadataValue
-from engine.weights.merged import MergedFiles
-from engine.weights.metadata import Metadata
-from engine.weights.open_weights import open_weights
-from engine.weights.split import is_later_part
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.file_view import FileView
+from engine.weights.files.gguf_values import MetadataValue
+from engine.weights.files.merged import MergedFiles
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.split import is_later_part
+from engine.weights.files.weights_file import WeightsFile
 
 # A draft head fits a model where these are equal, as far as both files tell them.
 _DIMENSIONS = (

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from engine.errors import UnsupportedModelError
 from engine.weights.digest import PIECE_BYTES, Piece, joined, piece_digest, pieces_of, submit_digest
-from engine.weights.gguf_tensors import TensorInfo
-from engine.weights.weight_bytes import WeightBytes
-from engine.weights.weights_file import WeightsFile, checked_tensor
-from kernels.cpu import usable_cores
-from kernels.jit import Kernel
-from kernels.memory import Arena
+from engine.weights.files.gguf_tensors import TensorInfo
+from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightsFile, checked_tensor
+from kernels.build.jit import Kernel
 from kernels.quant.floats import F32_TYPE
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into, packer
 from kernels.quant.rows import RowReader, dequantize_rows, row_dequantizer
-from kernels.quant.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
+from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
+from kernels.run.cpu import usable_cores
+from kernels.run.memory import Arena
 
 
 @dataclass(frozen=True, slots=True)

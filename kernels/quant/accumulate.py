@@ -1,10 +1,10 @@
 """The block function of any quantized type, as one intrinsic: a block of 16 rows of weights times some lanes."""
 
-from kernels.dot import DOTS_BY_TIER
+from kernels.build.toolchain import cgutils, intrinsic, types
 from kernels.quant.block32 import BLOCK32_BY_NUMBER, Block32Emitter
 from kernels.quant.block256 import BLOCK256_BY_NUMBER, Block256Emitter
 from kernels.quant.blocks import emit_planes
-from kernels.toolchain import cgutils, intrinsic, types
+from kernels.simd.dot import DOTS_BY_TIER
 
 
 def block_type(number):

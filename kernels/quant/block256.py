@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.build.toolchain import cgutils, ir
 from kernels.quant.blocks import (
     PREFETCH_BYTES,
     by_groups,
@@ -30,8 +31,7 @@ from kernels.quant.blocks import (
     side_by_side,
 )
 from kernels.quant.quads import QUADS, ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I8, I64, constant, fused_multiply_add, load, prefetch
-from kernels.toolchain import cgutils, ir
+from kernels.simd.vectors import I8, I64, constant, fused_multiply_add, load, prefetch
 
 VALUES = 256
 # Rows of the activations' side data, 4 bytes a lane each: the scales of the two planes, the kind, then for each plane

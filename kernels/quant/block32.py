@@ -27,7 +27,7 @@ from kernels.quant.blocks import (
     side_by_side,
 )
 from kernels.quant.quads import ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd import I32, I64, constant, fused_multiply_add, load, prefetch
+from kernels.simd.vectors import I32, I64, constant, fused_multiply_add, load, prefetch
 
 VALUES = UNIT
 # Bytes a lane of the activations' side data, by row: f32 scale, f32 scale * sum, i32 sum, i32 kind (activations.py).

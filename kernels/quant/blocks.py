@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import has_half_instructions
-from kernels.dot import DOTS_BY_TIER
-from kernels.halves import half_to_float
+from kernels.build.toolchain import cgutils, ir, types
 from kernels.quant.quads import ROWS
-from kernels.simd import F32, FLOATS_BY_LANES, I8, I16, I32, I64, call, constant, load, splat, stack_array
-from kernels.toolchain import cgutils, ir, types
+from kernels.run.cpu import has_half_instructions
+from kernels.simd.dot import DOTS_BY_TIER
+from kernels.simd.halves import half_to_float
+from kernels.simd.vectors import F32, FLOATS_BY_LANES, I8, I16, I32, I64, call, constant, load, splat, stack_array
 
 LOW_PLANE_FACTOR = 1 / 128
 # Bytes of weights that are asked for ahead of their use: the processor looks ahead too little by itself, since every

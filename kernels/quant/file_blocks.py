@@ -1,7 +1,7 @@
 """Emits the code that takes apart one block of one row as the file holds it, by its layout (file_layout.py)."""
 
-from kernels.simd import I8, I16, I32, I64, constant, load
-from kernels.toolchain import ir
+from kernels.build.toolchain import ir
+from kernels.simd.vectors import I8, I16, I32, I64, constant, load
 
 # Numbers taken out of a block at a time: one 16-byte vector.
 CHUNK = 16

@@ -6,9 +6,9 @@ minimum) for those numbers follows by least squares, and the grid of least error
 
 import numpy as np
 
-from kernels.jit import c_function, njit_inline
-from kernels.memory import address_of
-from kernels.program import array_at
+from kernels.build.jit import c_function, njit_inline
+from kernels.run.memory import address_of
+from kernels.run.program import array_at
 
 GRIDS = 16  # tried a sub-block
 SPREAD = np.float32(0.1)  # between one grid and the next, in numbers at the far end

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.cpu import has_half_instructions
-from kernels.dot import DOTS_BY_TIER
-from kernels.halves import half_to_float
+from kernels.build.toolchain import cgutils, intrinsic, ir, types
 from kernels.quant.quads import ROWS
-from kernels.simd import F32, I16, I32, I64, constant, fused_multiply_add, load, splat
-from kernels.toolchain import cgutils, intrinsic, ir, types
+from kernels.run.cpu import has_half_instructions
+from kernels.simd.dot import DOTS_BY_TIER
+from kernels.simd.halves import half_to_float
+from kernels.simd.vectors import F32, I16, I32, I64, constant, fused_multiply_add, load, splat
 
 
 @dataclass(frozen=True)

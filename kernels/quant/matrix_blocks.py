@@ -10,7 +10,14 @@ block is unpacked once for all its tiles of activations, to signed bytes in the 
 Whole-number sums of the planes join exactly: 128 * sum(h * x) + sum(l * x).
 """
 
-from kernels.amx import (
+from kernels.build.toolchain import cgutils, intrinsic, ir, types
+from kernels.quant.accumulate import block_emitter, block_type
+from kernels.quant.block32 import SCALE, SCALED_SUM
+from kernels.quant.block256 import LOW_SCALE, SUMS16, SUMS32, VALUES
+from kernels.quant.block256 import SCALE as SCALE256
+from kernels.quant.blocks import LOW_PLANE_FACTOR, Lanes, load_f16
+from kernels.quant.quads import QUADS, ROWS, UNIT, unit_bytes
+from kernels.simd.amx import (
     A32,
     A64,
     B32,
@@ -23,15 +30,8 @@ from kernels.amx import (
     store_tile,
     zero_tile,
 )
-from kernels.dot import Avx512Dot
-from kernels.quant.accumulate import block_emitter, block_type
-from kernels.quant.block32 import SCALE, SCALED_SUM
-from kernels.quant.block256 import LOW_SCALE, SUMS16, SUMS32, VALUES
-from kernels.quant.block256 import SCALE as SCALE256
-from kernels.quant.blocks import LOW_PLANE_FACTOR, Lanes, load_f16
-from kernels.quant.quads import QUADS, ROWS, UNIT, unit_bytes
-from kernels.simd import F32, I8, I16, I32, I64, constant, fused_multiply_add, load, store
-from kernels.toolchain import cgutils, intrinsic, ir, types
+from kernels.simd.dot import Avx512Dot
+from kernels.simd.vectors import F32, I8, I16, I32, I64, constant, fused_multiply_add, load, store
 
 PLANE_BYTES = ROWS * VALUES
 # Scratch of a thread: two unpacked planes and two tiles of sums.

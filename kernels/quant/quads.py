@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.simd import I8, I16, I64, constant, load
-from kernels.toolchain import ir
+from kernels.build.toolchain import ir
+from kernels.simd.vectors import I8, I16, I64, constant, load
 
 ROWS = 16
 UNIT = 32  # values of a row

@@ -8,16 +8,16 @@ import functools
 
 import numpy as np
 
-from kernels.jit import Kernel, kernel
-from kernels.program import array_at
+from kernels.build.jit import Kernel, kernel
+from kernels.build.toolchain import intrinsic, ir, types
 from kernels.quant.block256 import VALUES
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FloatType
 from kernels.quant.quads import PIECES_BY_BITS, QUADS, ROWS, UNIT, unit_bytes
-from kernels.quant.weight_types import WeightType
-from kernels.simd import I16, I32, I64, constant, load, store
-from kernels.toolchain import intrinsic, ir, types
+from kernels.quant.types.weight_types import WeightType
+from kernels.run.program import array_at
+from kernels.simd.vectors import I16, I32, I64, constant, load, store
 
 # (source, bytes of a row, rows, blocks of a row, packed, scratch): addresses and counts.
 PACK_SIGNATURE = "void(int64, int64, int64, int64, int64, int64)"

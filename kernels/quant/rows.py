@@ -7,16 +7,16 @@ import functools
 
 import numpy as np
 
-from kernels.dot import GenericDot
-from kernels.jit import Kernel, kernel
-from kernels.memory import address_of
+from kernels.build.jit import Kernel, kernel
+from kernels.build.toolchain import intrinsic, ir, types
 from kernels.quant.blocks import load_e8m0, load_f16
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FLOATS_BY_NUMBER, FloatType
-from kernels.quant.weight_types import WeightType
-from kernels.simd import F32, I32, I64, constant, load_i64, splat, store
-from kernels.toolchain import intrinsic, ir, types
+from kernels.quant.types.weight_types import WeightType
+from kernels.run.memory import address_of
+from kernels.simd.dot import GenericDot
+from kernels.simd.vectors import F32, I32, I64, constant, load_i64, splat, store
 
 # (source, bytes of a row, blocks of a row, numbers of the rows: int64, how many, output: float32 [rows][columns]).
 DEQUANTIZE_SIGNATURE = "void(int64, int64, int64, int64, int64, int64)"

@@ -45,10 +45,10 @@ def engine(
     as_json: Json = False,
 ) -> None:
     """Measure prefill and decode on random tokens; medians, with the read bandwidth of the same process."""
-    from engine.bench_engine import BenchOptions, bench_engine
-    from engine.weights.catalogue import resolve_model
+    from engine.measure.bench_engine import BenchOptions, bench_engine
     from engine.weights.draft_head import open_trunk
-    from engine.weights.quantize.quantized_file import quantized
+    from engine.weights.quantized_file import quantized
+    from engine.weights.store.catalogue import resolve_model
 
     options = BenchOptions(
         batch=_batch_sizes(batch),
@@ -81,7 +81,7 @@ def kernels(
     as_json: Json = False,
 ) -> None:
     """Measure the matmul of each weight type against the read bandwidth and the dot product's peak."""
-    from engine.bench_kernels import KernelOptions, bench_kernels
+    from engine.measure.bench_kernels import KernelOptions, bench_kernels
 
     options = KernelOptions(
         types=types.split(",") if types else None,

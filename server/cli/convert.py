@@ -23,11 +23,11 @@ def convert(
     threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
 ) -> None:
     """Write a model as one GGUF file, which llama.cpp reads too."""
-    from engine.families.loaded import choose_threads
-    from engine.weights.catalogue import resolve_model
+    from engine.loading.loaded import choose_threads
     from engine.weights.convert import convert as write
-    from engine.weights.open_weights import open_weights
-    from engine.weights.quantize.quantized_file import quantized
+    from engine.weights.files.open_weights import open_weights
+    from engine.weights.quantized_file import quantized
+    from engine.weights.store.catalogue import resolve_model
 
     console = Console(stderr=True)
     with (

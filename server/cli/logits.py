@@ -36,10 +36,10 @@ def logits(
     """Write the logits after each of the given tokens."""
     import numpy as np
 
-    from engine.score import score_tokens
-    from engine.weights.catalogue import resolve_model
+    from engine.measure.score import score_tokens
     from engine.weights.draft_head import open_trunk
-    from engine.weights.quantize.quantized_file import quantized
+    from engine.weights.quantized_file import quantized
+    from engine.weights.store.catalogue import resolve_model
 
     ids = parse_ids(tokens)
     with quantized(open_trunk(resolve_model(model).path), quantize) as file:

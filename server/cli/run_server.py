@@ -14,13 +14,13 @@ from server.app import create_app
 from server.cli.banner import print_banner
 from server.cli.exposure import check_exposure
 from server.cli.load_progress import shown
-from server.lifecycle import HttpServer, bind
 from server.logs import configure_logging
 from server.memory_size import bytes_of
-from server.security import read_key_file
 from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
 from server.settings import Settings
+from server.wire.lifecycle import HttpServer, bind
+from server.wire.security import read_key_file
 
 
 def run_server(settings: Settings, load: Load | None = None) -> None:
@@ -103,7 +103,7 @@ class Run:
 
 async def _build_validators() -> None:
     """Build those of all requests, one at a time, so that the first request does not wait for its own."""
-    from server.operations import OPERATIONS
+    from server.api.docs.operations import OPERATIONS
 
     for operation in OPERATIONS:
         if operation.body is not None:

@@ -12,8 +12,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from engine.families.model_card import ModelCard
-    from engine.weights.weights_file import WeightsFile
+    from engine.loading.model_card import ModelCard
+    from engine.weights.files.weights_file import WeightsFile
 
 BATCHES = (1, 4, 8)
 
@@ -37,12 +37,12 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Describe a model: layers, types, bytes read a token, bytes held a token, and the speed that memory allows."""
-    from engine.families.loaded import choose_kv_type, choose_threads
-    from engine.families.model_card import read_model_card
+    from engine.loading.loaded import choose_kv_type, choose_threads
+    from engine.loading.model_card import read_model_card
     from engine.machine import measure_bandwidth
-    from engine.weights.catalogue import resolve_model
     from engine.weights.draft_head import open_drafting, open_trunk
-    from engine.weights.quantize.quantized_file import quantized
+    from engine.weights.quantized_file import quantized
+    from engine.weights.store.catalogue import resolve_model
 
     resolved = resolve_model(model)
     opened = open_drafting(resolved.path, mtp) if draft else open_trunk(resolved.path)
@@ -58,9 +58,9 @@ def show(
 
 def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
     """What `serve` has for system_fingerprint, with a bar for the time that reading takes."""
-    from engine.families.loaded import RunnerOptions
     from engine.families.registry import read_blueprint
-    from engine.fingerprint import content_digest, fingerprint, numerics
+    from engine.loading.fingerprint import content_digest, fingerprint, numerics
+    from engine.loading.loaded import RunnerOptions
     from engine.weights.digest import tensor_digests
     from engine.weights.draft_head import without_draft
 

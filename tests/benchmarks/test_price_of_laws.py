@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.price_of_laws import compare, in_turn, paired_tiles
-from engine.timed_matmul import TimedMatmul, TimedMatrix
-from kernels.cpu import TIER_NUMBERS
-from kernels.quant.weight_types import WEIGHT_TYPES, BlockType
-from kernels.team import Team
+from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
+from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
+from kernels.run.cpu import TIER_NUMBERS
+from kernels.run.team import Team
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_K"])

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.random_blocks import TYPES, random_matrix
 from benchmarks.synthetic import Shape, main, write_synthetic_llama
-from engine.score import score_tokens
-from engine.weights.gguf import GgufFile
+from engine.measure.score import score_tokens
+from engine.weights.files.gguf import GgufFile
 
 TINY = Shape(layers=2, hidden=256, ffn=512, heads=4, kv_heads=2, vocabulary=300, context=128)
 

@@ -11,8 +11,8 @@ import pytest
 
 from engine.errors import ModelError, ModelFileError
 from engine.model import LoadOptions, load_model
-from engine.weights.gguf import GgufFile
-from engine.weights.open_weights import open_weights
+from engine.weights.files.gguf import GgufFile
+from engine.weights.files.open_weights import open_weights
 from tests.cases.real import RealServer, serving, tiny_model
 from tests.e2e.processes import run_to_end
 from tests.engine.weights.gguf_bytes import ARCHITECTURE, gguf_bytes, pair, tensor

@@ -11,7 +11,7 @@ import pytest
 from tests.cases.real import CHAT_PATH, HI, Json, RealServer
 from tests.cases.test_lifecycle import REQUESTS, begin
 from tests.server.joined import joined, whole_choice
-from tests.server.test_disconnect import kill
+from tests.server.wire.test_disconnect import kill
 
 COUNT, TOGETHER, ROUNDS = 40, 32, 2
 TOOL: Json = {

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.cases.real import CHAT_PATH, HI, Json, RealServer
-from tests.server.test_disconnect import eventually, kill, raw_request
+from tests.server.wire.test_disconnect import eventually, kill, raw_request
 
 LONG: list[Json] = [{"role": "user", "content": "hello world, " * 200}]  # some 2,000 tokens: many steps of prefill
 ENDLESS: Json = {"ignore_eos": True, "max_tokens": 4000}

@@ -12,7 +12,7 @@ import pytest
 from engine import step_watch
 from server.serving import ServingOptions
 from tests.cases.real import CHAT_PATH, HI, TEXT_PATH, Json, RealServer, serving, tiny_model
-from tests.server.test_disconnect import eventually
+from tests.server.wire.test_disconnect import eventually
 
 LONG: list[Json] = [{"role": "user", "content": "hello world, " * 250}]
 BUSY: dict[str, list[tuple[str, Json]]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from server.protocol.chat import ChatBody
-from server.protocol.completions import CompletionBody
+from server.api.chat.body import ChatBody
+from server.api.completions.body import CompletionBody
 from tests.cases.real import CHAT_PATH, HI, TEXT_PATH, Json, RealServer
 
 REQUIRED = {"model", "messages", "prompt"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.server.test_serve import free_port
+from tests.server.cli.test_serve import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300.0  # seconds for a first start, which compiles

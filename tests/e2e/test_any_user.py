@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kernels import code_store
+from kernels.build import code_store
 from tests.e2e.processes import ROOT, octavo, wait_until_ready
-from tests.server.test_serve import free_port
+from tests.server.cli.test_serve import free_port
 from tests.tiny_models import write_tiny_llama
 
 USER = 1000680000
@@ -113,7 +113,7 @@ def test_on_a_read_only_system_doctor_and_pull_say_which_folder_to_give(volume: 
 CLOSED = """
 import os, sys
 from engine.errors import OctavoError
-from engine.weights.catalogue import cached_models, resolve_model
+from engine.weights.store.catalogue import cached_models, resolve_model
 os.setgid(65534), os.setgroups([]), os.setuid(1000680000)
 for act in (cached_models, lambda: resolve_model("mine"), lambda: resolve_model("smollm2-135m")):
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.constraint import Matcher
+from engine.sampling.constraint import Matcher
 from tests.engine.scripted import END_ID, VOCAB_SIZE, letters
 
 

@@ -5,8 +5,8 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.sampler import Sampler
-from engine.token_chooser import TokenChooser
+from engine.sampling.sampler import Sampler
+from engine.sampling.token_chooser import TokenChooser
 
 
 class LogitKeeper(Sampler):

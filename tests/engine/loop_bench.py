@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError, OctavoError
-from engine.event_stream import EventStream
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.outputs import RequestOutput
 from engine.request import Event, FinishEvent, Request, TextEvent, Timings, Token
-from engine.sampler import Sampler
+from engine.run.event_stream import EventStream
+from engine.run.outputs import RequestOutput
+from engine.run.sequence import Sequence
+from engine.run.status import StepReport
+from engine.sampling.sampler import Sampler
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.status import StepReport
-from engine.token_chooser import TokenChooser
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, letter_tokenizer
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from kernels import cpu
+from kernels.run import cpu
 
 TARGET = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
 STEPS = (5, 1, 1)  # rows
@@ -17,7 +17,7 @@ STEPS = (5, 1, 1)  # rows
 
 def logit_bits(path: Path) -> str:
     """The logits of every row of a prompt in a few steps, in hexadecimal digits."""
-    from engine.runner_protocol import SequenceRows
+    from engine.run.runner_protocol import SequenceRows
     from tests.engine.runners import loaded
 
     told, position = "", 0

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.loaded import RunnerOptions, load_runner
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
-from engine.weights.open_weights import open_weights
-from engine.weights.weights_file import WeightsFile
+from engine.loading.loaded import RunnerOptions, load_runner
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.weights_file import WeightsFile
 
 Float32 = NDArray[np.float32]
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.request import Request, SamplingParams
-from engine.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
+from engine.run.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32

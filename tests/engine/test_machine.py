@@ -6,7 +6,7 @@ import pytest
 
 from engine import machine
 from engine.cache_folder import cache_folder
-from kernels.cpu import supported_tiers, usable_cores
+from kernels.run.cpu import supported_tiers, usable_cores
 
 GIGABYTE = 1 << 30
 

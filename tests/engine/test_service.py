@@ -18,9 +18,9 @@ from engine.errors import (
     RequestError,
 )
 from engine.request import Event, FinishEvent, FinishReason, Request, SamplingParams, TextEvent
-from engine.runner_protocol import SequenceRows
+from engine.run.runner_protocol import SequenceRows
+from engine.run.status import EngineStatus, LaneStatus, StepReport
 from engine.service import EngineService, EventStream
-from engine.status import EngineStatus, LaneStatus, StepReport
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letter_tokenizer, letters, script
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.operations import OPERATIONS
+from server.api.docs.operations import OPERATIONS
 from server.serving import ServingOptions
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.bodies import BODIES

@@ -23,9 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from server.openapi import openapi_document
-from server.operations import OPERATIONS, Operation
-from server.protocol.common import keys_of
+from server.api.docs.openapi import openapi_document
+from server.api.docs.operations import OPERATIONS, Operation
+from server.fields.common import keys_of
 from server.serving import ServingOptions
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.fitting import fitted

@@ -3,9 +3,9 @@
 import httpx
 import orjson
 
-from server.operations import Operation
-from server.protocol.answers import ErrorReply
-from server.protocol.message_answers import MessagesErrorReply
+from server.api.chat.answers import ErrorReply
+from server.api.docs.operations import Operation
+from server.api.messages.answers import MessagesErrorReply
 
 
 def assert_error_shape(path: str, answer: httpx.Response) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.causal_conv import CONV, conv_kernel
-from kernels.cpu import TIER_NUMBERS
-from kernels.gated_delta import DELTA, blocks_at_once, delta_kernel, scratch_floats
-from kernels.jit import address
-from kernels.program import Program
-from kernels.recurrent import HISTORY, LAYER, SPAN, SPANS, TRAIL_ROWS, DeltaShape
+from kernels.build.jit import address
+from kernels.delta.causal_conv import CONV, conv_kernel
+from kernels.delta.gated_delta import DELTA, blocks_at_once, delta_kernel, scratch_floats
+from kernels.delta.recurrent import HISTORY, LAYER, SPAN, SPANS, TRAIL_ROWS, DeltaShape
+from kernels.run.cpu import TIER_NUMBERS
+from kernels.run.program import Program
 from tests.kernels.ops import TIERS, Float32, run_program
 
 Float64 = NDArray[np.float64]

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import moe
-from kernels.activations import NEVER, Activations, form_of
-from kernels.cpu import TIER_NUMBERS
-from kernels.gemv import tile_functions
-from kernels.jit import address
-from kernels.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel
-from kernels.program import OP_BYTES, Program
-from kernels.quant.weight_types import WEIGHT_TYPES, pack
+from kernels.build.jit import address
+from kernels.matmul import moe
+from kernels.matmul.activations import NEVER, Activations, form_of
+from kernels.matmul.gemv import tile_functions
+from kernels.matmul.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel
+from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
+from kernels.run.cpu import TIER_NUMBERS
+from kernels.run.program import OP_BYTES, Program
 from tests.kernels.ops import Bytes, Float32, crossover_of, random_matrix, run_program
 
 

@@ -6,18 +6,18 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import gemv
-from kernels.activations import BLOCK32, FLOATS, NEVER, Activations, form_of
-from kernels.cpu import TIER_NUMBERS, supported_tiers
-from kernels.jit import address
-from kernels.norm import PACK, pack_kernel
-from kernels.program import Program
+from kernels.build.jit import address
+from kernels.matmul import gemv
+from kernels.matmul.activations import BLOCK32, FLOATS, NEVER, Activations, form_of
+from kernels.matmul.norm import PACK, pack_kernel
+from kernels.matmul.tiles import MATMUL
 from kernels.quant.block32 import Block32
 from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
-from kernels.quant.weight_types import WEIGHT_TYPES, blocks_of, pack
-from kernels.team import Team
-from kernels.tiles import MATMUL
+from kernels.quant.types.weight_types import WEIGHT_TYPES, blocks_of, pack
+from kernels.run.cpu import TIER_NUMBERS, supported_tiers
+from kernels.run.program import Program
+from kernels.run.team import Team
 
 Bytes = NDArray[np.uint8]
 Float32 = NDArray[np.float32]

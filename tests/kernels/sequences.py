@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import reference
-from kernels.attention import PART
-from kernels.attention_parts import PartPlan, max_parts, partial_floats
-from kernels.kv_cache import BLOCK_TOKENS, GROUP, STEP, KvType
+from kernels.attention.attention import PART
+from kernels.attention.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.attention.kv_cache import BLOCK_TOKENS, GROUP, STEP, KvType
+from tests.kernels import reference
 
 Float32 = NDArray[np.float32]
 # (first position, number of rows, block table) of each sequence.

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kernels import reference
-from kernels.quant.weight_types import WEIGHT_TYPES
+from kernels.quant.types.weight_types import WEIGHT_TYPES
+from tests.kernels import reference
 from tests.kernels.ops import random_matrix, wide
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -12,9 +12,9 @@ import httpx2
 from openai import AsyncOpenAI
 
 from server.app import create_app
-from server.lifecycle import HttpServer, bind
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
+from server.wire.lifecycle import HttpServer, bind
 from tests.server.scripted_engine import ScriptedModel
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.constraint import Matcher
+from engine.sampling.constraint import Matcher
 
 
 @dataclass

@@ -8,14 +8,14 @@ from functools import cached_property
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
-from engine.sampling_defaults import SamplingDefaults
-from engine.status import EngineStatus, LaneStatus, StepReport
+from engine.run.status import EngineStatus, LaneStatus, StepReport
+from engine.sampling.sampling_defaults import SamplingDefaults
 from engine.text.chat_template import ChatTemplate
 from engine.text.rendered import RenderedChat
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import TokenType, Vocabulary
-from engine.weights.weight_bytes import WeightBytes
+from engine.weights.files.weight_bytes import WeightBytes
 from tests.server.scripted_cache import ScriptedCache
 from tests.server.scripted_compiler import ScriptedCompiler
 from tests.server.scripted_embeddings import EMBEDDING_SIZE, ScriptedEmbeddings

@@ -6,11 +6,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.status import EngineStatus, StepReport
-from engine.weights.weight_bytes import WeightBytes
+from engine.run.status import EngineStatus, StepReport
+from engine.weights.files.weight_bytes import WeightBytes
 from server.app import API_ROUTERS, ROOT_ROUTERS
-from server.endpoints import Endpoints
 from server.serving import ServingOptions
+from server.wire.endpoints import Endpoints
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, scripted_model
 

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Histogram, disable_created_metr
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from engine.status import StepReport
+from engine.run.status import StepReport
 from server.tally import Tallies, Tally
 
 BOUNDS = (0, 0.5, 1, 2.5)

@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.families.rotary_angles import rotary_frequencies
-from engine.weights.gguf_values import MetadataValue
-from engine.weights.json_file import read_json_object
+from engine.weights.files.gguf_values import MetadataValue
+from engine.weights.files.json_file import read_json_object
+from engine.weights.files.metadata import MAX_INT32, Metadata
 from engine.weights.mapping.recipe import Float32
-from engine.weights.metadata import MAX_INT32, Metadata
 
 Values = dict[str, MetadataValue]
 

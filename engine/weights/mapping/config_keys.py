@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 
 from engine.errors import UnsupportedModelError
-from engine.weights.metadata import Metadata
+from engine.weights.files.metadata import Metadata
 
 PREFIX = "huggingface."  # of keys that are not known, in the metadata of the architecture
 

@@ -8,10 +8,10 @@ import re
 from collections import defaultdict
 
 from engine.errors import ModelFileError
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.safetensors_file import StoredTensor
 from engine.weights.mapping.names import Stored, layer_of
 from engine.weights.mapping.recipe import Recipe, half_of_each
-from engine.weights.metadata import Metadata
-from engine.weights.safetensors_file import StoredTensor
 
 _SINGLE = re.compile(r"mlp\.experts\.(\d{1,5})\.(gate|up|down)_proj\.weight", re.ASCII)
 _MERGED = re.compile(r"mlp\.experts\.(gate_up|down)_proj", re.ASCII)

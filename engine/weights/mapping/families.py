@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from engine.errors import UnsupportedModelError
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config_keys import unknown_keys
 from engine.weights.mapping.gemma3 import map_gemma3
 from engine.weights.mapping.llama import map_llama
@@ -13,7 +14,6 @@ from engine.weights.mapping.qwen3moe import map_qwen3moe
 from engine.weights.mapping.qwen3next import map_qwen3next
 from engine.weights.mapping.qwen35 import map_qwen35, map_qwen35moe
 from engine.weights.mapping.recipe import Mapped
-from engine.weights.metadata import Metadata
 
 MAPPINGS: dict[str, Callable[[Metadata, Stored], Mapped]] = {
     "llama": map_llama,

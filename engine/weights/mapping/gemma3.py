@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import attention_metadata, check_activation, float32, rope_metadata, rope_parameters
 from engine.weights.mapping.names import ATTENTION, FEED_FORWARD, HEAD_NORMS, Stored, text_tensors, translated
 from engine.weights.mapping.recipe import Mapped, plus_one
-from engine.weights.metadata import Metadata
 
 # What transformers takes where a multi-modal config.json says nothing of the text model.
 _DEFAULTS = {

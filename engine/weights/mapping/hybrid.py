@@ -6,12 +6,12 @@ Every norm is stored around zero but the one within Gated DeltaNet. The draft he
 from dataclasses import dataclass, replace
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.weights.gguf_tensors import kind_of
+from engine.weights.files.gguf_tensors import kind_of
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import Values, attention_metadata, rope_metadata, rope_parameters
 from engine.weights.mapping.experts import expert_count, expert_recipes, is_expert
 from engine.weights.mapping.names import ATTENTION, HEAD_NORMS, Stored, check_size, text_tensors, translated
 from engine.weights.mapping.recipe import Recipe, RowOrder, minus_exp, plus_one, tiled_heads
-from engine.weights.metadata import Metadata
 
 NORMS = {"post_attention_layernorm.weight": "post_attention_norm.weight"}
 MIXTURE = {

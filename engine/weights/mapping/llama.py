@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import (
     attention_metadata,
     check_activation,
@@ -21,7 +22,6 @@ from engine.weights.mapping.names import (
     translated,
 )
 from engine.weights.mapping.recipe import Mapped, Recipe, interleaved_pairs
-from engine.weights.metadata import Metadata
 
 _BIASES = {
     name.replace(".weight", ".bias"): kind.replace(".weight", ".bias")

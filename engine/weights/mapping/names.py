@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.weights.files.metadata import Metadata
+from engine.weights.files.safetensors_file import StoredTensor
 from engine.weights.mapping.recipe import Recipe
-from engine.weights.metadata import Metadata
-from engine.weights.safetensors_file import StoredTensor
 
 Stored = Mapping[str, StoredTensor]
 

@@ -1,10 +1,10 @@
 """qwen2: biases on queries, keys and values; nothing changes its order."""
 
 from engine.errors import UnsupportedModelError
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import attention_metadata, check_activation, rope_metadata, rope_parameters
 from engine.weights.mapping.names import ATTENTION, FEED_FORWARD, Stored, text_tensors, translated
 from engine.weights.mapping.recipe import Mapped
-from engine.weights.metadata import Metadata
 
 _BIASES = {f"self_attn.{letter}_proj.bias": f"attn_{letter}.bias" for letter in "qkv"}
 

@@ -1,10 +1,10 @@
 """qwen3: norms on the heads of queries and keys; nothing changes its order."""
 
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import attention_metadata, rope_metadata, rope_parameters
 from engine.weights.mapping.names import ATTENTION, FEED_FORWARD, HEAD_NORMS, Stored, text_tensors, translated
 from engine.weights.mapping.qwen2 import check_common
 from engine.weights.mapping.recipe import Mapped
-from engine.weights.metadata import Metadata
 
 DEFAULT_HEAD_DIM = 128
 

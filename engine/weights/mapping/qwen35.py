@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.weights.gguf_tensors import kind_of
+from engine.weights.files.gguf_tensors import kind_of
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import Values, rope_parameters
 from engine.weights.mapping.hybrid import (
     MIXTURE,
@@ -19,7 +20,6 @@ from engine.weights.mapping.hybrid import (
 from engine.weights.mapping.names import FEED_FORWARD, Stored, check_size
 from engine.weights.mapping.qwen2 import check_common
 from engine.weights.mapping.recipe import Mapped, Recipe
-from engine.weights.metadata import Metadata
 
 _PROJECTIONS = {
     "linear_attn.in_proj_qkv.weight": "attn_qkv.weight",

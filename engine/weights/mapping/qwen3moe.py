@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from engine.errors import UnsupportedModelError
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import attention_metadata, rope_metadata, rope_parameters
 from engine.weights.mapping.experts import expert_count, expert_recipes, is_expert
 from engine.weights.mapping.names import ATTENTION, HEAD_NORMS, Stored, in_layers, text_tensors, translated
 from engine.weights.mapping.qwen2 import check_common
 from engine.weights.mapping.qwen3 import DEFAULT_HEAD_DIM
 from engine.weights.mapping.recipe import Mapped
-from engine.weights.metadata import Metadata
 
 _ROUTER = {"post_attention_layernorm.weight": "ffn_norm.weight", "mlp.gate.weight": "ffn_gate_inp.weight"}
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from engine.errors import UnsupportedModelError
+from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.hybrid import (
     MIXTURE,
     RECURRENT,
@@ -16,7 +17,6 @@ from engine.weights.mapping.hybrid import (
 from engine.weights.mapping.names import Stored, check_size, in_layers
 from engine.weights.mapping.qwen2 import check_common
 from engine.weights.mapping.recipe import Mapped, Recipe, rows_by_key_head
-from engine.weights.metadata import Metadata
 
 _PROJECTIONS = {
     "linear_attn.in_proj_qkvz.weight": "ssm_in.weight",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.weights.gguf_values import MetadataValue
+from engine.weights.files.gguf_values import MetadataValue
 
 Float32 = NDArray[np.float32]
 # Numbers of wanted rows -> where they stand among the stored ones.

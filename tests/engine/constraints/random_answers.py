@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.constraint import Constraint, Matcher
+from engine.sampling.constraint import Constraint, Matcher
 from engine.text.tokenizer import Tokenizer
 
 TEMPERATURE = 1.5

@@ -10,11 +10,11 @@ import pytest
 from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule
-from engine.families.loaded import RunnerOptions, load_runner
+from engine.loading.loaded import RunnerOptions, load_runner
 from engine.request import FinishEvent, FinishReason, Request, SamplingParams, TextEvent
 from engine.service import EngineService
 from engine.text.tokenizer import Tokenizer
-from engine.weights.gguf import GgufFile
+from engine.weights.files.gguf import GgufFile
 from tests.engine.constraints.random_answers import RandomModel
 from tests.engine.constraints.tokenizers import compiler, tiny
 from tests.engine.text import vocabularies

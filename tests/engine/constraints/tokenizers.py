@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from functools import cache
 
-from engine.constraint import Constraint, Matcher
 from engine.constraints.compiler import ConstraintCompiler
+from engine.sampling.constraint import Constraint, Matcher
 from engine.text.tokenizer import Tokenizer
 from tests.engine.constraints.random_answers import allowed
 from tests.engine.text import vocabularies

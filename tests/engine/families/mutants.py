@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.families.loaded import RunnerOptions, load_runner
-from engine.weights.weights_file import WeightsFile
+from engine.loading.loaded import RunnerOptions, load_runner
+from engine.weights.files.weights_file import WeightsFile
 from tests.engine.runners import feed
 
 TOKENS = 20  # more than the window of gemma3's golden

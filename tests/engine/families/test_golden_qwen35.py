@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded
 from tests.reference_qwen35 import ReferenceQwen35
 from tests.tiny_qwen35 import write_tiny_qwen35

@@ -8,11 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError, UnsupportedModelError
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
 from engine.weights.convert import convert
-from engine.weights.open_weights import open_weights
-from engine.weights.safetensors_folder import SafetensorsFolder
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.safetensors_folder import SafetensorsFolder
 from tests.engine.runners import GOLDEN, feed, loaded, same_bits
 from tests.engine.weights.safetensors_bytes import write_folder
 from tests.reference_hybrid import ReferenceHybrid

@@ -10,8 +10,8 @@ from engine.errors import ModelError, ModelFileError, UnsupportedModelError
 from engine.families.keys import KEYS
 from engine.families.registry import FAMILIES, Blueprint, read_blueprint
 from engine.weights.draft_head import open_drafting
+from tests.engine.run.test_golden import logits_of
 from tests.engine.runners import GOLDEN
-from tests.engine.test_golden import logits_of
 from tests.gguf_parts import write_part
 from tests.reference_llama import ReferenceLlama
 from tests.tiny_families import write_tiny_family

@@ -5,7 +5,7 @@ import pytest
 
 from engine.errors import ModelError, ModelFileError, UnsupportedModelError
 from engine.families.mixture import Mixture, read_mixture
-from engine.weights.metadata import Metadata
+from engine.weights.files.metadata import Metadata
 
 KEYS = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 64}
 

@@ -11,8 +11,8 @@ from engine.config import EngineConfig
 from engine.errors import ModelFileError, OctavoError
 from engine.model import LoadOptions, ServedModel, load_model
 from engine.request import SamplingParams
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
 from engine.weights.draft_head import open_drafting, open_trunk
 from tests.engine.runners import GOLDEN, blocks_for, loaded, same_bits
 from tests.engine.scripted import a_request

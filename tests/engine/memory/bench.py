@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.memory.chain import NO_SLOT, Node
+from engine.memory.block_digest import NO_SLOT, Node
 from engine.memory.memory import Memory
-from engine.runner_protocol import NO_BLOCK, SequenceRows
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
+from engine.run.runner_protocol import NO_BLOCK, SequenceRows
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from tests.engine.scripted import ScriptedRunner, a_request, hashed_logits
 
 BLOCK_TOKENS = 4

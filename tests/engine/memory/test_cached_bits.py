@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.measure.plain_tables import plain_tables
 from engine.memory.memory import Memory
-from engine.plain_tables import plain_tables
 from engine.request import Request
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from tests.engine.runners import GOLDEN, loaded, same_bits
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35

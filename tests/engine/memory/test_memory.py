@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.memory import miss, prefix_cache
-from engine.pooling import Pooling
+from engine.memory import cache_report, prefix_cache
 from engine.request import Request
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
+from engine.run.pooling import Pooling
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench
 
 PROMPT = tuple(range(1, 14))  # three full blocks and one token
@@ -42,7 +42,7 @@ def test_nothing_crosses_from_one_caller_or_salt_to_another() -> None:
 
 
 def test_equal_digests_of_other_tokens_give_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (prefix_cache, miss):
+    for module in (prefix_cache, cache_report):
         monkeypatch.setattr(module, "block_digest", lambda parent, tokens: b"the same")
     bench = MemoryBench()
     bench.answer(PROMPT)

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from engine.memory import prefix_cache
+from engine.memory.block_digest import Node
 from engine.memory.blocks import BlockPool
-from engine.memory.chain import Node
 from engine.memory.eviction import EvictionQueue
 from engine.memory.memory import Memory
 from engine.request import Request
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import MemoryBench
 from tests.engine.scripted import ScriptedRunner
 

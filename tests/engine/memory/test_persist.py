@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.memory import persist, prefix_cache
-from engine.memory.chain import NO_SLOT
-from engine.runner_protocol import NO_BLOCK
+from engine.memory.block_digest import NO_SLOT
+from engine.run.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench, prefix_of
 
 KINDS: tuple[dict[str, Any], ...] = (

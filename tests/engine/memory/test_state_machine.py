@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.memory.chain import NO_SLOT, root_digest
-from engine.runner_protocol import NO_BLOCK
-from engine.sequence import Sequence
+from engine.memory.block_digest import NO_SLOT, root_digest
+from engine.run.runner_protocol import NO_BLOCK
+from engine.run.sequence import Sequence
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench, prefix_of
 
 WINDOWS = ((0,), (0, 6), (0, 1, 9), (0, 0), (7,))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.memory.memory import SNAPSHOT_TOKENS
-from engine.runner_protocol import NO_BLOCK
+from engine.run.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench
 
 PROMPT = tuple(range(1, 14))  # three full blocks and one token

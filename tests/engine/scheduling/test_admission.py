@@ -5,9 +5,9 @@ from itertools import count, cycle
 
 import pytest
 
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.admission import AGEING, PRIORITY_LIMIT, WaitingQueue, rank_of
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
 
 TURN = 50

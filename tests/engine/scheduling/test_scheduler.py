@@ -4,10 +4,10 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.token_chooser import TokenChooser
 from tests.engine.scripted import ScriptedRunner, a_request
 
 BLOCK_TOKENS = 4

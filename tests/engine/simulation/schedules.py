@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError
-from engine.memory.chain import root_digest
+from engine.memory.block_digest import root_digest
 from engine.request import FinishEvent, FinishReason, Request
-from engine.runner_protocol import SequenceRows
+from engine.run.runner_protocol import SequenceRows
+from engine.run.sequence import Sequence
 from engine.scheduling.admission import AGEING, rank_of
-from engine.sequence import Sequence
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, a_request
 from tests.engine.speculation.forced import any_pattern, force

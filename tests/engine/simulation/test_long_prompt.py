@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.runner_protocol import SequenceRows
+from engine.run.runner_protocol import SequenceRows
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request
 

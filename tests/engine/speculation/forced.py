@@ -10,11 +10,11 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.request import Event, Request
-from engine.runner_protocol import ModelRunner
-from engine.sequence import Sequence
+from engine.run.runner_protocol import ModelRunner
+from engine.run.sequence import Sequence
 from engine.speculation.account import Account
+from engine.speculation.draft_value import Worth
 from engine.speculation.speculation import Speculation
-from engine.speculation.worth import Worth
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.loop_bench import Bench, Heard, essence
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner

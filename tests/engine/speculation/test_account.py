@@ -5,12 +5,12 @@ import random
 import pytest
 
 from engine.config import EngineConfig
+from engine.run.sequence import Sequence
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
-from engine.sequence import Sequence
 from engine.speculation.account import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
 from engine.speculation.guess import Guess
 from engine.speculation.speculation import Speculation
-from engine.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
 
 STEP = 0.02

@@ -8,14 +8,14 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.request import SamplingParams
-from engine.runner import Runner
-from engine.runner_protocol import SequenceRows
+from engine.run.runner import Runner
+from engine.run.runner_protocol import SequenceRows
+from engine.run.sequence import Sequence
+from engine.run.step import Computed
+from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
-from engine.sequence import Sequence
 from engine.speculation.mtp import ModelDrafter
 from engine.speculation.speculation import Speculation
-from engine.step import Computed
-from engine.token_chooser import TokenChooser
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
 from tests.engine.scripted import a_request

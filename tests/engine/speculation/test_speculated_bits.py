@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.request import Request, SamplingParams, Thinking
-from engine.runner import Runner
+from engine.run.runner import Runner
 from tests.engine.grammars import Hashed, Words
 from tests.engine.runners import loaded
 from tests.engine.speculation.forced import Served, always, any_pattern, served

@@ -6,8 +6,8 @@ import pytest
 
 from engine.scheduling.pace import Pace
 from engine.speculation.acceptance import Acceptance
+from engine.speculation.draft_value import STEPS_TO_PROBE, STEPS_WITH_DRAFTS, Worth
 from engine.speculation.guess import FIRST_LIKELIHOODS, Guess, looked_up
-from engine.speculation.worth import STEPS_TO_PROBE, STEPS_WITH_DRAFTS, Worth
 
 STEP = 0.02
 

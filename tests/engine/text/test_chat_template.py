@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModelFileError, TemplateError
+from engine.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError
 from engine.text.chat_template import GUARDS, ChatTemplate
-from engine.text.template_process import BrokenTemplateError, RefusedByTemplateError
 from tests.engine.text.vocabularies import load, tokenizer
 from tests.tiny_models import CHATML
 

@@ -10,10 +10,10 @@ import pytest
 from engine.errors import ModelFileError, OctavoError
 from engine.text.tokenizer import Tokenizer
 from engine.weights.convert import convert
-from engine.weights.gguf import GgufFile
-from engine.weights.open_weights import open_weights
-from engine.weights.quantize.quantized_file import quantized
-from engine.weights.weights_file import WeightsFile
+from engine.weights.files.gguf import GgufFile
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.weights_file import WeightsFile
+from engine.weights.quantized_file import quantized
 from tests.engine.runners import GOLDEN
 from tests.engine.text.tokenizer_files import both, byte_fallback, byte_level
 from tests.engine.weights.gguf_bytes import sound_file

@@ -8,12 +8,12 @@ import pytest
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError
 from engine.families.family import FamilyConfig
 from engine.families.registry import family_of
-from engine.fingerprint import content_digest
+from engine.loading.fingerprint import content_digest
 from engine.weights.digest import tensor_digests
 from engine.weights.draft_head import open_drafting, open_trunk, with_draft, without_draft
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
-from engine.weights.open_weights import open_weights
-from engine.weights.weights_file import WeightsFile
 from tests.gguf_parts import part_draft, write_part
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35

@@ -8,11 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError
-from engine.weights.gguf import GgufFile
-from engine.weights.open_weights import open_weights
-from engine.weights.quantize import blocks32, floats, k_quants
-from engine.weights.quantize.quantized_file import QuantizedFile, quantized
-from kernels.quant.weight_types import WEIGHT_TYPES, dequantize
+from engine.weights import blocks32, floats, k_quants
+from engine.weights.files.gguf import GgufFile
+from engine.weights.files.open_weights import open_weights
+from engine.weights.quantized_file import QuantizedFile, quantized
+from kernels.quant.types.weight_types import WEIGHT_TYPES, dequantize
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny_models import write_tiny_llama
 

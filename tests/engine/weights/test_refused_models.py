@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
-from engine.families.loaded import RunnerOptions, load_runner
-from engine.weights.file_view import FileView
-from engine.weights.gguf_tensors import TensorInfo
-from engine.weights.open_weights import open_weights
-from engine.weights.weights_file import WeightsFile
+from engine.loading.loaded import RunnerOptions, load_runner
+from engine.weights.files.file_view import FileView
+from engine.weights.files.gguf_tensors import TensorInfo
+from engine.weights.files.open_weights import open_weights
+from engine.weights.files.weights_file import WeightsFile
 from tests.engine.runners import GOLDEN
 from tests.engine.weights.safetensors_bytes import stored_tensors, write_folder, write_shards
 from tests.gguf_parts import write_part

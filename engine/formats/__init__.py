@@ -1,1 +1,0 @@
-"""How models write what they think and what they call."""

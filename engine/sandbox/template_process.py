@@ -1,0 +1,62 @@
+"""The server's side of the template worker: what its replies mean."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from engine.errors import ModelFileError, TemplateError
+from engine.sandbox.worker_process import WorkerBrokenError, WorkerProcess
+
+WORKER = Path(__file__).with_name("template_worker.py")
+
+
+class RefusedByTemplateError(TemplateError):
+    """The template's own raise_exception, in its own words."""
+
+
+class BrokenTemplateError(TemplateError):
+    """The template cannot be compiled, or fails on these messages."""
+
+
+class TemplateProcess:
+    """One worker process. A rendering takes about a millisecond."""
+
+    def __init__(self) -> None:
+        self._worker = WorkerProcess(WORKER, "renders chat templates")
+
+    def compile(self, source: str, what: str = "The model's chat template") -> None:
+        """Raises ModelFileError, which calls it `what`, for a template that cannot be compiled."""
+        kind, words = self._ask(source, None)
+        if kind != "text":
+            raise ModelFileError(f"{what} cannot be compiled: {words.rstrip('.')}; use another file.")
+
+    def render(self, source: str, variables: Mapping[str, object]) -> str:
+        """Raises RefusedByTemplateError, BrokenTemplateError, or TemplateError where a limit is passed."""
+        kind, words = self._ask(source, variables)
+        if kind == "refused":
+            raise RefusedByTemplateError(words or "The chat template refused these messages.")
+        if kind == "failed":
+            raise BrokenTemplateError(f"The model's chat template failed on these messages: {words.rstrip('.')}.")
+        if kind == "limit":
+            raise TemplateError(f"The model's chat template cannot be rendered with these messages: {words}.")
+        return words
+
+    def variables(self, source: str) -> frozenset[str] | None:
+        """The names that a template takes from its caller; None where that cannot be told."""
+        kind, words = self._ask(source, None, names=True)
+        return frozenset(json.loads(words)) if kind == "text" else None
+
+    def _ask(self, source: str, variables: Mapping[str, object] | None, *, names: bool = False) -> tuple[str, str]:
+        """Kind of reply (text, refused, failed, limit) and its words."""
+        try:
+            kind, words = self._worker.ask({"source": source, "variables": variables, "names": names})
+        except WorkerBrokenError:
+            return "limit", "it takes too much time or memory"
+        return kind, words
+
+
+@cache
+def shared_process() -> TemplateProcess:
+    """The one worker of this server."""
+    return TemplateProcess()

@@ -1,1 +1,0 @@
-"""Text around the token ids: tokenizers, chat templates, detokenizing and stop strings."""

@@ -1,1 +1,0 @@
-"""Model files: found, fetched, opened with nothing taken on trust, and loaded."""

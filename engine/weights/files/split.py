@@ -1,0 +1,94 @@
+"""GGUF models that are split over several files, named as llama-gguf-split does: NAME-00001-of-00003.gguf.
+
+Every part's metadata says how many there are (`split.count`) and which it is (`split.no`, from 0); that of the first is
+the model's, and says how many tensors all parts hold (`split.tensors.count`).
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from engine.errors import ModelFileError, ModelNotFoundError
+from engine.weights.files.gguf import GgufFile
+from engine.weights.files.merged import MergedFiles
+from engine.weights.files.metadata import Metadata
+
+MAX_PARTS = 65535  # split.count is a u16
+_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
+
+
+def is_one_split(files: Sequence[Path]) -> bool:
+    """Whether all files are, by their names, parts of one model."""
+    names = [_NAME.fullmatch(file.name) for file in files]
+    return len({name and (name["stem"], name["count"]) for name in names}) == 1 and None not in names
+
+
+def model_stem(path: Path) -> str:
+    """The file's name without suffix and, where it is a part by its name, without the part's number."""
+    name = _NAME.fullmatch(path.name)
+    return path.stem if name is None else name["stem"]
+
+
+def is_later_part(path: Path) -> bool:
+    """Whether the file is, by its name, a part other than the first."""
+    name = _NAME.fullmatch(path.name)
+    return name is not None and int(name["number"]) != 1
+
+
+def parts_of(file: GgufFile) -> int:
+    """How many files hold the model, by this one's metadata."""
+    return Metadata(file.metadata, file.path).integer("split.count", 1, maximum=MAX_PARTS)
+
+
+def open_split(part: Path, count: int) -> MergedFiles:
+    """Open all `count` parts of a model, given any of them.
+
+    Raises ModelNotFoundError for a part that is not there, ModelFileError for parts that do not belong together.
+    """
+    with ExitStack() as opened:
+        files = [opened.enter_context(_open_part(path, part, count)) for path in _paths(part, count)]
+        for number, file in enumerate(files):
+            _check(file, number, count)
+        merged = MergedFiles(files)
+        _check_tensor_count(merged)
+        opened.pop_all()
+    return merged
+
+
+def _paths(part: Path, count: int) -> list[Path]:
+    name = _NAME.fullmatch(part.name)
+    if name is None or int(name["count"]) != count:
+        raise ModelFileError(
+            f"{part} is one of {count} parts of a split model, but its name does not end in"
+            f" -00001-of-{count:05}.gguf or the like, so the others cannot be found; rename all parts."
+        )
+    return [part.with_name(f"{name['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+
+
+def _open_part(path: Path, given: Path, count: int) -> GgufFile:
+    try:
+        return GgufFile.open(path)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{given} is one of {count} parts of a split model, of which {path.name} is missing;"
+            " put all parts into one folder."
+        ) from error
+
+
+def _check(file: GgufFile, number: int, count: int) -> None:
+    metadata = Metadata(file.metadata, file.path)
+    if metadata.integer("split.count", 1) != count or metadata.integer("split.no") != number:
+        raise ModelFileError(
+            f"{file.path} is not what its name says: by its metadata it is not part {number + 1} of {count};"
+            " fetch all parts again."
+        )
+
+
+def _check_tensor_count(merged: MergedFiles) -> None:
+    expected = Metadata(merged.metadata, merged.path).integer("split.tensors.count")
+    if len(merged.tensors) != expected:
+        raise ModelFileError(
+            f"{merged.path} and its other parts hold {len(merged.tensors)} tensors, not {expected};"
+            " fetch all parts again."
+        )

@@ -1,1 +1,0 @@
-"""Weights of float types made smaller as they are loaded or written."""

@@ -1,0 +1,209 @@
+"""The recurrence of Gated DeltaNet, token by token (law 6), with each head's state in a core's cache.
+
+    S = decay * S;  d = beta * (v - S^T k);  S = S + k d^T;  o = S^T q        S float32 [key_dim, value_dim] a V head
+
+as two passes over S for each row: the first sums S^T k, before the decay, over even and odd rows of S apart; the second
+writes decay * S + k d^T and sums o in ascending order. Every column of S is independent of the others, so a task is a
+part of a head's columns, for all rows of a sequence: its state is read once and written once a step. Then the inputs
+of the convolution that the next step needs go to the slot. Layouts, and what becomes of rows that may be taken back:
+recurrent.py. Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024), equation 10.
+
+Bytes moved a step and sequence: the state, read and written.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
+from kernels.delta.recurrent import (
+    HISTORY,
+    LAYER,
+    SPAN,
+    SPANS,
+    DeltaShape,
+    slot_place,
+    span_at,
+    trail_decay,
+    trail_delta,
+    trail_key,
+    trail_row,
+)
+from kernels.run.cpu import TIER_NUMBERS
+from kernels.run.program import claim_task, op_record, record_at
+from kernels.simd.vector_rows import (
+    accumulate,
+    advance_row,
+    error_columns,
+    load_columns,
+    move_row,
+    store_columns,
+    zero_columns,
+)
+from kernels.simd.vectors import load_f32, load_f32x16, splat_f32x16, store_vector
+
+DELTA = op_record(
+    layer="u8",  # address of the LAYER record
+    output="u8",  # float32 [rows, V heads * value_dim]
+    scratch="u8",  # float32 [threads, scratch_floats]
+    scratch_floats="i8",
+)
+
+
+def scratch_floats(shape: DeltaShape) -> int:
+    """Return the floats of scratch that a thread needs: a part of a head's state, and a row of its columns."""
+    return (shape.key_dim + 1) * shape.part_columns
+
+
+def blocks_at_once(shape: DeltaShape, tier: int) -> int:
+    """Return how many vectors of 16 columns the passes take together: the sums of two must stay in registers."""
+    is_wide = tier in (TIER_NUMBERS["avx512"], TIER_NUMBERS["amx"])
+    return min(4 if is_wide else 2, shape.part_columns // 16)
+
+
+@njit_inline
+def _advance(source, target, key, query, values, decay, beta, key_dim, row_bytes, output, deltas_at, zero):
+    """Take some columns of a head's state from `source` through one row, to `target`."""
+    even, odd = zero, zero
+    for i in range(0, key_dim, 2):
+        row, k = source + np.uintp(i * row_bytes), key + np.uintp(i * 4)
+        even = accumulate(even, load_f32(k), row)
+        odd = accumulate(odd, load_f32(k + np.uintp(4)), row + np.uintp(row_bytes))
+    deltas = error_columns(even, odd, values, decay, beta)
+    store_columns(deltas, deltas_at)
+    sums = zero
+    for i in range(key_dim):
+        at, place = np.uintp(i * 4), np.uintp(i * row_bytes)
+        sums = advance_row(
+            sums, deltas, decay, load_f32(key + at), load_f32(query + at), source + place, target + place
+        )
+    store_columns(sums, output)
+
+
+@njit_inline
+def _catch_up(layer, span, head, key_head, column, state, row_bytes, zero):
+    """Do to some columns of a head's state what the pending rows would have done."""
+    key_dim = layer.key_dim
+    for row in range(span.pending):
+        trail = trail_row(layer, span.pending_trail, row)
+        key = trail_key(layer, trail) + np.uintp(key_head * key_dim * 4)
+        deltas = load_columns(zero, trail_delta(layer, trail) + np.uintp((head * layer.value_dim + column) * 4))
+        decay = load_f32(trail_decay(layer, trail) + np.uintp(head * 4))
+        for i in range(key_dim):
+            move_row(deltas, decay, load_f32(key + np.uintp(i * 4)), state + np.uintp(i * row_bytes))
+
+
+@njit_inline
+def _run_rows(delta, layer, span, head, key_head, column, state, row_bytes, scratch, zero):
+    """Take some columns, from `column` of a head on, through the rows of a sequence; `state` is where they begin."""
+    key_dim, value_dim = layer.key_dim, layer.value_dim
+    keys = layer.key_heads * key_dim
+    source, target = state, state
+    deltas_at = scratch + np.uintp(key_dim * row_bytes)
+    if span.trail >= 0:
+        target = scratch
+    for index in range(span.rows):
+        row = span.first_row + index
+        mixed = np.uintp(layer.mixed) + np.uintp(row * layer.channels * 4)
+        query = mixed + np.uintp(key_head * key_dim * 4)
+        key = query + np.uintp(keys * 4)
+        place = head * value_dim + column
+        gate = np.uintp((row * layer.gate_stride + head) * 4)
+        output = np.uintp(delta.output) + np.uintp((row * layer.value_heads * value_dim + place) * 4)
+        if span.trail >= 0:
+            deltas_at = trail_delta(layer, trail_row(layer, span.trail, index)) + np.uintp(place * 4)
+        _advance(
+            source, target, key, query, mixed + np.uintp((2 * keys + place) * 4),
+            load_f32(np.uintp(layer.decay) + gate), load_f32(np.uintp(layer.beta) + gate),
+            key_dim, row_bytes, output, deltas_at, zero,
+        )  # fmt: skip
+        source = target
+
+
+@njit_inline
+def _copy(source, target, floats):
+    for offset in range(0, floats * 4, 64):
+        store_vector(load_f32x16(source + np.uintp(offset)), target + np.uintp(offset))
+
+
+@njit_inline
+def _clear(target, floats):
+    for offset in range(0, floats * 4, 64):
+        store_vector(splat_f32x16(np.float32(0)), target + np.uintp(offset))
+
+
+@njit_inline
+def _keep_history(layer, span):
+    """Move the inputs of the convolution that the next step needs to the slot: the last three rows that are done."""
+    row_bytes = layer.channels * 4
+    history = slot_place(layer, span.slot, layer.conv_at)
+    if span.is_first != 0:
+        _clear(history, HISTORY * layer.channels)
+    done = span.pending
+    if span.trail < 0:
+        done += span.rows
+    if done == 0:
+        return
+    for place in range(HISTORY):
+        index = done - HISTORY + place  # of the pending rows, then of the step's
+        source = history + np.uintp((index + HISTORY) * row_bytes)
+        if index >= span.pending:
+            source = np.uintp(layer.raw) + np.uintp((span.first_row + index - span.pending) * row_bytes)
+        elif index >= 0:
+            source = trail_row(layer, span.pending_trail, index)
+        _copy(source, history + np.uintp(place * row_bytes), layer.channels)
+
+
+@njit_inline
+def _leave_trail(layer, span):
+    """Write a sequence's rows to its trail, but for the deltas."""
+    keys = layer.key_heads * layer.key_dim
+    for index in range(span.rows):
+        row, trail = span.first_row + index, trail_row(layer, span.trail, index)
+        channels_at = np.uintp(row * layer.channels * 4)
+        _copy(np.uintp(layer.raw) + channels_at, trail, layer.channels)
+        _copy(np.uintp(layer.mixed) + channels_at + np.uintp(keys * 4), trail_key(layer, trail), keys)
+        decay = np.uintp(layer.decay) + np.uintp(row * layer.gate_stride * 4)
+        _copy(decay, trail_decay(layer, trail), layer.gate_stride)
+
+
+@kernel(KERNEL_SIGNATURE)
+def delta_kernel(blocks: int) -> Any:
+    """Compile the op for passes over `blocks` vectors; a task is a part of a head of one sequence, or its history."""
+
+    def delta_op(op, thread, threads):
+        delta = record_at(op, DELTA)
+        layer = record_at(np.uintp(delta.layer), LAYER)
+        spans = record_at(np.uintp(layer.spans), SPANS)
+        zero = zero_columns(blocks)
+        parts = layer.value_dim // layer.part_columns
+        row_bytes, part_floats = layer.part_columns * 4, layer.key_dim * layer.part_columns
+        scratch = np.uintp(delta.scratch) + np.uintp(thread * delta.scratch_floats * 4)
+        while True:
+            task = claim_task(op) - spans.count
+            if task < 0:
+                span = record_at(span_at(spans, task + spans.count), SPAN)
+                _keep_history(layer, span)
+                if span.trail >= 0:
+                    _leave_trail(layer, span)
+                continue
+            number = task // (layer.value_heads * parts)
+            if number >= spans.count:
+                return
+            span = record_at(span_at(spans, number), SPAN)
+            part = task % (layer.value_heads * parts)
+            head = part // parts
+            key_head = head // (layer.value_heads // layer.key_heads)
+            if layer.is_tiled != 0:
+                key_head = head % layer.key_heads
+            state = slot_place(layer, span.slot, layer.state_at + part * part_floats * 4)
+            if span.is_first != 0:
+                _clear(state, part_floats)
+            for first in range(0, layer.part_columns, blocks * 16):
+                at, column = np.uintp(first * 4), part % parts * layer.part_columns + first
+                _catch_up(layer, span, head, key_head, column, state + at, row_bytes, zero)
+                _run_rows(
+                    delta, layer, span, head, key_head, column, state + at, row_bytes, scratch + at, zero,
+                )  # fmt: skip
+
+    return delta_op

@@ -1,0 +1,119 @@
+"""Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, in tiles.
+
+W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Bytes moved a step: the
+packed weights once, plus the activations once for every task.
+
+A thread that begins a task begins a new stream of memory, and waits for its first lines: so tasks are as large as what
+is left allows, each a share of it for its thread, and get smaller, for the threads to end at the same time. Where a
+task's weights are read again for further rows, they also have to stay in a core's second-level cache.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels.build.jit import KERNEL_SIGNATURE, Kernel, address, kernel, njit_inline
+from kernels.matmul.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, has_matrix_tiles, tile_width, widest_tile
+from kernels.matmul.matrix_tiles import matrix_tile
+from kernels.matmul.tiles import MATMUL, block_tile, float_tile
+from kernels.quant.floats import FloatType
+from kernels.quant.types.weight_types import WeightType
+from kernels.run.program import call_tile, claim_task, record_at
+from kernels.simd.vectors import load_i64
+
+
+def compile_tile(kind: WeightType, lanes: int, tier: int) -> Kernel:
+    """Compile the tile function of any weight type."""
+    if isinstance(kind, FloatType):
+        return float_tile(kind.number, kind.packed_bytes, lanes, tier)
+    if lanes == MATRIX_TILE_WIDTH:
+        return matrix_tile(kind)
+    return block_tile(kind, lanes, tier)
+
+
+def tile_widths(tier: int) -> tuple[int, ...]:
+    """Return the widths of a tier's tiles, the widest first."""
+    return (MATRIX_TILE_WIDTH, *TILE_WIDTHS) if has_matrix_tiles(tier) else TILE_WIDTHS
+
+
+def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
+    """Compile the tile functions of a weight type; returns the op record's `tile*` fields."""
+    compiled = {f"tile{lanes}": address(compile_tile(kind, lanes, tier)) for lanes in tile_widths(tier)}
+    return {"tile16": 0, **compiled}
+
+
+# Packed weight bytes of a task. Large ones stay in a core's second-level cache over all rows.
+SMALL_TASK_BYTES = 32 << 10
+LARGE_TASK_BYTES = 256 << 10
+_LARGE_TASKS_PER_THREAD = 4  # at least
+# Of what is left a task gets this part of its thread's share.
+_TASKS_OF_SHARE = 2
+# Rows of the widest tile in vector registers: up to so many, weights are read once.
+_ROWS_READ_ONCE = 8
+
+
+def large_task_bytes(total_bytes: int, threads: int) -> int:
+    """Return the bytes of a task of a thread's even share of `total_bytes`, within the bounds of a task."""
+    share = total_bytes // (threads * _LARGE_TASKS_PER_THREAD)
+    return min(max(share, SMALL_TASK_BYTES), LARGE_TASK_BYTES)
+
+
+def task_bounds(group_bytes: int) -> dict[str, int]:
+    """Return the op record's bounds of a task, in groups of a matrix of so many bytes a group."""
+    return {
+        "least_groups": max(1, SMALL_TASK_BYTES // group_bytes),
+        "most_groups": max(1, LARGE_TASK_BYTES // group_bytes),
+    }
+
+
+@njit_inline
+def groups_of(task, groups, threads, least, most):
+    """The first group of a task and the one after its last; the first is `groups` or more where there is no such task.
+
+    Tasks come in turns of one for each thread, all of a turn equally large.
+    """
+    first, size = np.int64(0), np.int64(0)
+    for _ in range(task // threads + 1):
+        first += size * threads
+        if first >= groups:
+            return first, first
+        size = max(least, min(most, (groups - first) // (_TASKS_OF_SHARE * threads)))
+    first += task % threads * size
+    return first, min(first + size, groups)
+
+
+@njit_inline
+def run_tiles(op, matmul, first, last, row, rows, widest):
+    """Compute groups first..last-1 for the rows row..rows-1, tile by tile; `widest` as they were packed."""
+    if widest == 16 and rows - row >= 16:
+        call_tile(np.uintp(matmul.tile16), op, first, last, row)  # as many tiles as there are
+        row += (rows - row) // 16 * 16
+    while row < rows:
+        width = tile_width(row, rows, np.int64(8))
+        function = matmul.tile1
+        if width == 8:
+            function = matmul.tile8
+        elif width == 4:
+            function = matmul.tile4
+        elif width == 2:
+            function = matmul.tile2
+        call_tile(np.uintp(function), op, first, last, row)
+        row += width
+
+
+@kernel(KERNEL_SIGNATURE)
+def matmul_kernel() -> Any:
+    """Compile the op that deals groups of outputs to the threads and runs every tile of rows over them."""
+
+    def matmul_op(op, thread, threads):
+        matmul = record_at(op, MATMUL)
+        rows = load_i64(np.uintp(matmul.rows))
+        widest = widest_tile(rows, record_at(np.uintp(matmul.packed), PACKED).crossover)
+        most = matmul.groups if rows <= _ROWS_READ_ONCE else matmul.most_groups
+        while True:
+            first, end = groups_of(claim_task(op), matmul.groups, threads, matmul.least_groups, most)
+            if first >= matmul.groups:
+                return
+            run_tiles(op, matmul, first, end, np.int64(0), rows, widest)
+
+    return matmul_op

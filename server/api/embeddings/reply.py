@@ -1,0 +1,130 @@
+"""Embeddings for their route: texts to tokens, vectors to the answer's bytes, and what may end the work."""
+
+import base64
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.types import Receive
+
+from engine.errors import EngineNotReadyError, InputLengthError, RequestError
+from engine.run.pooling import unit_length
+from server.api.embeddings.body import EmbeddingsBody
+from server.errors import AnswerCancelledError, ClientGoneError
+from server.fields.parameters import Parameter, honoured, ignored, refused, table_of
+from server.generate.convert import checked_ids
+from server.logs import RequestLog
+from server.served import Embeddings, ServedModel
+from server.wire.sse import unless_client_leaves
+
+logger = logging.getLogger("octavo.server")
+
+Vector = NDArray[np.float32]
+
+EMBEDDING_PARAMETERS: dict[str, Parameter] = table_of(
+    *honoured("model", "input", "encoding_format", "dimensions", "add_special_tokens", "priority", "cache_salt"),
+    *ignored("user", "metadata", "request_id", "keep_alive"),
+    # how the vectors are scaled and written
+    refused("embd_normalize", 2),
+    refused("normalize", True),
+    refused("use_activation", True),
+    refused("embed_dtype", "float32"),
+    refused("endianness", "native", "little"),
+    # what is embedded
+    refused("messages", []),
+    refused("instructions", ""),
+    refused("input_type"),
+    refused("prompt_name"),
+    refused("mm_processor_kwargs", {}),
+    refused("truncate", False),
+    refused("truncate_prompt_tokens"),
+)
+
+
+def text_tokens(body: EmbeddingsBody, model: ServedModel) -> list[tuple[int, ...]]:
+    """The tokens of each text. Blocking; raises RequestError for what cannot be done."""
+    if body.dimensions is not None and body.dimensions > model.embedding_size:
+        raise RequestError(
+            f"dimensions: this model's embeddings have {model.embedding_size} (got {body.dimensions}).",
+            param="dimensions",
+            code="integer_above_max_value",
+        )
+    return [_tokens(text, path, body, model) for path, text in body.texts]
+
+
+def _tokens(text: str | list[int], path: str, body: EmbeddingsBody, model: ServedModel) -> tuple[int, ...]:
+    if isinstance(text, list):
+        tokens = checked_ids(text, model.vocab_size, path)
+    elif body.add_special_tokens:
+        tokens = model.tokenizer.encode_document(text)
+    else:
+        tokens = model.tokenizer.encode(text, parse_special=True)
+    if not tokens:
+        raise RequestError(f"{path}: the text has no tokens; send at least one.", param=path)
+    if len(tokens) > model.context_length:
+        raise InputLengthError(len(tokens), model.context_length, param=path)
+    return tuple(tokens)
+
+
+def embedding_list(vectors: Sequence[Vector], body: EmbeddingsBody, model: ServedModel, tokens: int) -> bytes:
+    """The answer's bytes, encoded vector by vector, so that other threads run in between. Blocking."""
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encoded(_cut(vector, body.dimensions), body)}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return orjson.dumps({"object": "list", "data": data, "model": model.id, "usage": usage})
+
+
+def _cut(vector: Vector, dimensions: int | None) -> Vector:
+    """The first dimensions at unit length, as models that are trained for fewer mean them."""
+    return vector if dimensions is None else unit_length(vector[:dimensions])
+
+
+def _encoded(vector: Vector, body: EmbeddingsBody) -> object:
+    if body.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return orjson.Fragment(orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+@dataclass(slots=True)
+class EmbeddingWork:
+    """The embeddings of one request while they are made."""
+
+    embeddings: Embeddings
+    log: RequestLog
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """End the work on somebody else's word."""
+        self.is_cancelled = True
+        self.embeddings.abort()
+
+    async def vectors(self, receive: Receive) -> list[Vector]:
+        """All vectors, unless the client leaves before; whatever ends the work gives the lanes back."""
+        try:
+            vectors = await unless_client_leaves(receive, self.embeddings.vectors())
+            self.log.end = "stop"
+            return vectors
+        except Exception as error:
+            self.log.end = self._end(error)
+            if self.log.end == "cancelled":
+                raise AnswerCancelledError("These embeddings were cancelled by a request to do so.") from None
+            raise
+        finally:
+            self.embeddings.abort()
+            self.log.write()
+
+    def _end(self, error: Exception) -> str:
+        """The word for an error in the log line; our own faults go to the log in full."""
+        match error:
+            case ClientGoneError():
+                return "disconnected"
+            case EngineNotReadyError():
+                return "cancelled" if self.is_cancelled else "stopped"
+            case _:
+                logger.error("%s failed", self.log.id, exc_info=error)
+                return "error"

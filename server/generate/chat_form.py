@@ -1,0 +1,58 @@
+"""Another API's request in the form of a chat completion, and its errors led back to that API's own names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from engine.errors import RequestError
+from server.api.chat.body import ChatBody
+from server.validation import request_error
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatForm:
+    """The body of a chat completion, and what its parts are called in the request that it was made from."""
+
+    body: Json
+    names: Sequence[tuple[str, str]] = ()  # (path in the chat's body, path in the request); the longest match counts
+
+    def validated(self) -> ChatBody:
+        """The checked body; raises RequestError in the request's own names."""
+        try:
+            return ChatBody.model_validate(self.body)
+        except ValidationError as error:
+            raise self.renamed(request_error(error, self.body)) from None
+
+    def renamed(self, error: RequestError) -> RequestError:
+        """The same error, about the request as its sender knows it."""
+        old = error.param
+        new = None if old is None else self.own_name(old)
+        if old is not None and new is not None and new != old:
+            error.param = new
+            error.args = (str(error).replace(old, new, 1),)
+        return error
+
+    def own_names(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """What paths of the chat's body are called in the request, each once."""
+        return tuple(dict.fromkeys(self.own_name(path) for path in paths))
+
+    def own_name(self, path: str) -> str:
+        """What a path of the chat's body is called in the request."""
+        matches = [(chat, own) for chat, own in self.names if _is_within(path, chat)]
+        if not matches:
+            return path
+        chat, own = max(matches, key=lambda match: len(match[0]))
+        return own + path[len(chat) :]
+
+
+def _is_within(path: str, prefix: str) -> bool:
+    return path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", ".", "[")
+
+
+def given(**fields: object) -> Mapping[str, object]:
+    """The fields that were sent: a chat's own defaults hold for the others."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,172 @@
+"""A chat's messages -> the model's prompt: plain messages, the template's arguments, text, tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import ContextLengthError, RequestError, TemplateError
+from engine.formats.declarations import declarations
+from engine.formats.thinking import template_variables
+from engine.text.rendered import RenderedChat
+from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
+from server.errors import clip
+from server.generate.message_spans import Spans, marked_messages, message_spans
+from server.generate.thinking import Wish, wish
+from server.generate.tool_choice import Offer, offered_tools
+from server.served import ChatTemplate, ServedModel
+
+# Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
+RENDERER_ARGUMENTS = frozenset(
+    {
+        *("self", "extra", "messages", "conversation", "tools", "documents", "template", "chat_template"),
+        *("add_generation_prompt", "continue_final_message", "tokenize", "tokenizer", "tokenizer_kwargs"),
+        *("padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask"),
+        *("bos_token", "eos_token", "raise_exception", "strftime_now"),
+    }
+)
+END_OF_MESSAGE = "\U0010fffd\U0010fffc"  # private characters, which no template trims and no token begins with
+
+PlainMessage = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A chat as its model reads it."""
+
+    rendered: RenderedChat
+    tokens: tuple[int, ...]
+    offer: Offer
+    wish: Wish
+
+    @property
+    def text(self) -> str:
+        return self.rendered.text
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Names of parameters that had no effect."""
+        return self.wish.notes
+
+
+def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, object]) -> ChatPrompt:
+    """Render and tokenize a chat of any length; raises RequestError for what cannot be done."""
+    if model.template is None:
+        raise RequestError(
+            f"The model '{model.id}' has no chat template; start the server with --chat-template, or use POST"
+            " /v1/completions.",
+            param="messages",
+        )
+    _check_template_arguments(body.chat_template_kwargs)
+    offer = offered_tools(body)
+    wanted = wish(body, defaults, model.template.source, thinks=model.format.thinking is not None)
+    rendered = _render(model.template, body, offer, wanted)
+    return ChatPrompt(rendered, tuple(model.tokenizer.encode_rendered(rendered)), offer, wanted)
+
+
+def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Spans:
+    """Which of its tokens are which message's; nothing where the template will not say."""
+    assert model.template is not None
+    try:
+        marked = _render(model.template, body, prompt.offer, prompt.wish, with_marks=True)
+    except RequestError:
+        return ()
+    return message_spans(marked.text, prompt.text, prompt.tokens, model.tokenizer)
+
+
+def checked_length(prompt: Sequence[int], model: ServedModel, param: str) -> tuple[int, ...]:
+    """The prompt, if it leaves room for an answer."""
+    if not prompt:
+        raise RequestError(f"{param}: the prompt is empty; send at least one token.", param=param)
+    if len(prompt) >= model.context_length:
+        raise ContextLengthError(len(prompt), model.context_length, param=param)
+    return tuple(prompt)
+
+
+def _check_template_arguments(arguments: Mapping[str, object]) -> None:
+    for name in arguments:
+        if name in RENDERER_ARGUMENTS or not name.isidentifier() or name.startswith("_"):
+            param = f"chat_template_kwargs.{clip(name, 64)}"
+            raise RequestError(f"{param}: not a name that a request may give to the chat template.", param=param)
+
+
+def _render(
+    template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish, *, with_marks: bool = False
+) -> RenderedChat:
+    messages = plain_messages(body.messages)
+    if with_marks:
+        messages = marked_messages(messages)
+    if offer.tools and "tools" not in template_variables(template.source):
+        messages = _with_system_text(messages, declarations(offer.tools))
+    if body.continue_final_message:
+        messages[-1]["content"] = f"{messages[-1]['content']}{END_OF_MESSAGE}"
+    opens_answer = not body.continue_final_message and body.add_generation_prompt is not False
+    try:
+        rendered = template.render(
+            messages, tools=offer.for_template, add_generation_prompt=opens_answer, extra=wanted.arguments
+        )
+    except TemplateError as error:
+        raise RequestError(clip(str(error), 400), param=error.param or "messages", code=error.code) from error
+    return _cut(rendered) if body.continue_final_message else rendered
+
+
+def _with_system_text(messages: list[PlainMessage], text: str) -> list[PlainMessage]:
+    """The chat with a text at the end of its first instructions."""
+    first, *rest = messages
+    if first["role"] in ("system", "developer"):
+        return [first | {"content": f"{first['content']}\n\n{text}".lstrip()}, *rest]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _cut(rendered: RenderedChat) -> RenderedChat:
+    """The chat up to the end of its last message's text, for the model to go on from there."""
+    end = rendered.guarded.rfind(END_OF_MESSAGE)
+    if end < 0:
+        param = "continue_final_message"
+        raise RequestError(
+            f"{param}: this model's chat template changes the last message; send a new one.", param=param
+        )
+    return RenderedChat(rendered.guarded[:end], rendered.guard)
+
+
+def plain_messages(messages: Sequence[Message]) -> list[PlainMessage]:
+    """Messages as plain data with text content; what templates need beyond that is the template's affair."""
+    call_ids: set[str] = set()
+    return [_plain_message(message, f"messages[{index}]", call_ids) for index, message in enumerate(messages)]
+
+
+def _plain_message(message: Message, path: str, call_ids: set[str]) -> PlainMessage:
+    # Parts are joined by line breaks, as other servers do.
+    plain: PlainMessage = {"role": message.role, "content": "\n".join(part.text for part in message.content)}
+    if message.name is not None:
+        plain["name"] = message.name
+    match message:
+        case AssistantMessage():
+            plain |= _assistant_extras(message)
+            call_ids.update(call.id for call in message.tool_calls)
+        case ToolMessage():
+            _check_call_id(message, path, call_ids)
+            plain["tool_call_id"] = message.tool_call_id
+        case FunctionMessage():
+            plain["role"] = "tool"
+    return plain
+
+
+def _assistant_extras(message: AssistantMessage) -> PlainMessage:
+    extras: PlainMessage = {"content": message.refusal} if message.refusal and not message.content else {}
+    reasoning = message.reasoning_content or message.reasoning
+    if reasoning:
+        extras |= {"reasoning_content": reasoning, "reasoning": reasoning}
+    calls = [_call(call.id, call.function) for call in message.tool_calls]
+    if message.function_call is not None:
+        calls.append(_call("call_0", message.function_call))
+    return extras | {"tool_calls": calls} if calls else extras
+
+
+def _call(call_id: str, function: CalledFunction) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": function.name, "arguments": function.arguments}}
+
+
+def _check_call_id(message: ToolMessage, path: str, call_ids: set[str]) -> None:
+    if message.name is None and message.tool_call_id not in call_ids:
+        param = f"{path}.tool_call_id"
+        raise RequestError(f"{param}: no earlier assistant message has a tool call of this id.", param=param)

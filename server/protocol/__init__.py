@@ -1,1 +1,0 @@
-"""Pydantic types of requests and answers, one API a file."""

@@ -1,1 +1,0 @@
-"""The OpenAI Responses API over the chat core."""

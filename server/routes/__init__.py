@@ -1,1 +1,0 @@
-"""HTTP routes, one API a file."""

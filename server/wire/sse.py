@@ -1,0 +1,154 @@
+"""An answer on the wire: a stream with keep-alive comments, or one whole reply; a client that leaves aborts it.
+
+A stream has a task of its own, but a token seldom needs it: it is written as the engine delivers it, where nothing has
+to be waited for. What cannot be written at once waits for the task, as do the beginning and the end of the answer.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from engine.request import TextEvent
+from server.errors import ClientGoneError, WireError, wire_error
+from server.generate.answer import Exchange, Update
+from server.serving import ServingOptions
+from server.wire.http_writes import StreamedBody
+
+T = TypeVar("T")
+
+PING = b": ping\n\n"
+KEEP_ALIVE = ServerSentEvent(comment="ping", sep="\n")
+
+
+class Writer(Protocol):
+    """How one API tells of an answer in a stream: as whole events, or nothing for now."""
+
+    def start(self) -> bytes: ...
+
+    def write(self, update: Update) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+    def error(self, error: WireError) -> bytes:
+        """The last events, if something goes wrong."""
+        ...
+
+
+async def whole_reply(
+    request: HttpRequest, exchange: Exchange, work: Coroutine[Any, Any, object], headers: Mapping[str, str]
+) -> Response:
+    """The JSON that `work` makes of the exchange's updates, unless the client leaves before."""
+    try:
+        reply = await unless_client_leaves(request.receive, work)
+    except Exception as error:
+        exchange.note_failure(error)
+        raise
+    finally:
+        exchange.close()
+    return Response(orjson.dumps(reply), headers=dict(headers), media_type="application/json")
+
+
+async def unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, or ClientGoneError as soon as the connection closes: whichever comes first."""
+    answer = asyncio.ensure_future(work)
+    departure = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({answer, departure}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientGoneError("The client closed the connection.")
+        return answer.result()
+    finally:
+        answer.cancel()
+        departure.cancel()
+        await asyncio.gather(answer, departure, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class StreamedReply(EventSourceResponse):
+    """SSE with keep-alive comments. Whatever ends it, also before its first byte, closes the exchange."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        writer: Writer,
+        options: ServingOptions,
+        headers: Mapping[str, str],
+        ping: ServerSentEvent = KEEP_ALIVE,
+    ) -> None:
+        super().__init__(
+            self._frames(),
+            headers={**headers, "Cache-Control": "no-cache"},
+            ping=options.ping_seconds,
+            ping_message_factory=lambda: ping,
+            sep="\n",
+        )
+        self._exchange = exchange
+        self._writer = writer
+        self._send_seconds = options.send_timeout_seconds
+        self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send_body: Send = scope.get("octavo.send", send)
+        body: StreamedBody | None = scope.get("octavo.body")
+        if body is not None:
+            self._exchange.listen(partial(self._write_at_once, body))
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            self._exchange.log.end = "stalled"
+        finally:
+            self._exchange.close()
+
+    def _write_at_once(self, body: StreamedBody, text: TextEvent) -> bool:
+        """Say what _frames would say of it; False where the client is slow, and somebody has to wait for it."""
+        if not body.is_free:
+            return False
+        if frame := self._writer.write(self._exchange.read(0, text)):
+            body.write(frame)
+        return True
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        # The base class sets a timer here, for every token; ours is set once, below. Only the head goes through what
+        # lies around the routes: it has nothing to do with bodies, and is a call for each layer.
+        if self._sending_since is None:  # or a ping is on its way
+            self._sending_since = time.monotonic()
+        await self._send_body(message)
+        self._sending_since = None
+
+    async def _listen_for_exit_signal_with_grace(self) -> None:
+        # The base class polls for the end of uvicorn and then cuts the stream. The drain is ours: its task looks for
+        # sends that take too long instead.
+        left = self._send_seconds
+        while left > 0:
+            await asyncio.sleep(left)
+            since = self._sending_since
+            left = self._send_seconds - (0.0 if since is None else time.monotonic() - since)
+        raise SendTimeoutError
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        """All that is said but for what is written at once, after a comment that says that the request is admitted."""
+        yield PING
+        try:
+            if start := self._writer.start():
+                yield start
+            async for update in self._exchange.updates():
+                if frame := self._writer.write(update):
+                    yield frame
+            if end := self._writer.end():
+                yield end
+        except Exception as error:  # the status line is out: what goes wrong now can only be told in the stream
+            self._exchange.note_failure(error)
+            yield self._writer.error(wire_error(error))

@@ -1,0 +1,98 @@
+"""The command line: its commands, its errors, and how little it loads before it is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.cli.main import main
+from server.wire.lifecycle import bind
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("serve", "pull", "ls", "doctor", "logits", "bench"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["ls", "--help"]])
+def test_help_loads_neither_the_compiler_nor_the_http_stack(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from server.cli.main import main
+assert main({arguments!r}) == 0
+heavy = {{"numba", "llvmlite", "fastapi", "uvicorn", "tokenizers"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_importing_the_server_builds_no_validator_and_they_are_built_when_it_is_ready() -> None:
+    program = """
+import asyncio, sys
+from server.cli import run_server
+from server.api.docs.operations import OPERATIONS
+bodies = [operation.body for operation in OPERATIONS if operation.body is not None]
+assert bodies and not any(body.__pydantic_complete__ for body in bodies)
+assert "pydantic.v1" not in sys.modules
+asyncio.run(run_server._build_validators())
+assert all(body.__pydantic_complete__ for body in bodies)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_a_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--no-such-option"]) == 2
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_a_bad_value_is_one_line_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--lanes", "0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: The setting --lanes cannot be 0") and error.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 1
+    assert capsys.readouterr().err.startswith(f"octavo: Port {port} on 127.0.0.1 is in use")
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("server.cli.run_server.run_server", interrupted)
+    assert main(["serve"]) == 130
+
+
+def test_the_network_without_a_key_is_refused_before_anything_is_bound(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTAVO_API_KEY", raising=False)
+    assert main(["serve", "--host", "0.0.0.0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: Listening on 0.0.0.0 without an API key") and error.count("\n") == 1
+
+
+def test_the_settings_are_printed_without_their_secrets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_API_KEY", "sk-from-environment")
+    assert (
+        main(["serve", "--api-key", "sk-a", "--api-key", "sk-b", "--port", "81", "--no-metrics", "--print-config"]) == 0
+    )
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["port"], shown["metrics"], len(shown["api_key"])) == (81, False, 2)
+    assert "sk-" not in str(shown)
+
+
+def test_a_key_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["serve", "--api-key-file", str(tmp_path / "none"), "--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("octavo: Cannot read the API keys") and error.count("\n") == 1
