@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.loading.loaded import choose_isa
+from engine.loading.load_runner import choose_isa
 from engine.machine import last_level_cache
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.build.jit import Kernel, address, kernel

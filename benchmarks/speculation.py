@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from engine.config import EngineConfig
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
 from engine.request import Request, SamplingParams

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.serving.program import tell, warn_if_busy
 from benchmarks.serving.server_process import ROOT, free_port
-from engine.cache_folder import cache_folder
+from engine.machine import cache_folder
 
 _PAUSE_SECONDS = 0.03  # between questions: each takes a millisecond of what is being measured
 _STOP_SECONDS = 60.0

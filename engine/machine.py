@@ -1,4 +1,9 @@
-"""Facts about the machine: what `octavo doctor` and the start-up banner tell."""
+"""What the machine has: cores, memory, bandwidth, tiers, and a folder for caches.
+
+Facts about the machine: what `octavo doctor` and the start-up banner tell.
+
+The cache folder as the engine sees it: trouble with it is an error that a user may read.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +12,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cache_folder import cache_folder
 from engine.errors import OctavoError
+from kernels.build import cache_folder as folders
 from kernels.build import code_store
 from kernels.build.cache_folder import CacheFolderError
-from kernels.run.cgroup import memory_room
-from kernels.run.cpu import cpu_name, supported_tiers, usable_cores
+from kernels.run.cpu import cpu_name, memory_room, supported_tiers, usable_cores
+
+
+def cache_folder() -> Path:
+    """`$OCTAVO_CACHE`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`; it need not exist yet."""
+    try:
+        return folders.cache_folder()
+    except folders.CacheFolderError as error:
+        raise OctavoError(str(error)) from error
+
+
+def shared_folder(name: str) -> Path:
+    """The folder `name` in the cache folder: made if need be, open to those the cache folder is open to."""
+    try:
+        return folders.shared_folder(name)
+    except folders.CacheFolderError as error:
+        raise OctavoError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,17 +16,15 @@ from engine.errors import ModelFileError
 from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.loading.fingerprint import content_digest, fingerprint, numerics, source_digest
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.machine import measure_bandwidth
 from engine.run.pooling import pooling_of
 from engine.sampling.sampling_defaults import SamplingDefaults, sampling_defaults
 from engine.service import EngineService
-from engine.text.chat_template import ChatTemplate
-from engine.text.template_file import given_template
+from engine.text.chat_template import ChatTemplate, given_template
 from engine.text.tokenizer import Tokenizer
 from engine.weights.draft_head import open_drafting, open_trunk, without_draft
-from engine.weights.files.weight_bytes import WeightBytes
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.store.catalogue import resolve_model
 
 Progress = Callable[[str, float], None]

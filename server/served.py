@@ -11,9 +11,9 @@ from engine.request import Event, Request, TextEvent
 from engine.run.status import EngineStatus, StepReport
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampling_defaults import SamplingDefaults
-from engine.text.rendered import RenderedChat
+from engine.text.tokenizer import RenderedChat
 from engine.text.vocabulary import InfillIds
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightBytes
 
 
 class EventStream(Protocol):

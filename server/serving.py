@@ -1,4 +1,9 @@
-"""The one model that a server answers with, through its life: loading, ready, draining."""
+"""The model that is served: loading, ready or failed, and the requests that are open on it.
+
+The one model that a server answers with, through its life: loading, ready, draining.
+
+The requests that are being answered now, so that a client can cancel one by its id.
+"""
 
 import asyncio
 import threading
@@ -11,9 +16,43 @@ from typing import Literal
 from engine.errors import EngineNotReadyError
 from server.errors import UnknownModelError
 from server.logs import RequestObserver
-from server.open_requests import OpenRequests
 from server.served import ServedModel
 from server.wire.limits import DEFAULT_MAX_BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenRequest:
+    """One admitted request: what it is called, whose it is, and how it is ended."""
+
+    id: str  # of the answer: chatcmpl-..., cmpl-..., msg_..., resp_...
+    request_id: str  # of the exchange: the X-Request-Id header
+    caller: str  # scope["octavo.caller"]: a hash of the API key, empty without one
+    cancel: Callable[[], None]  # ends the answer; called in the event loop's thread
+
+
+class OpenRequests:
+    """Whoever adds a request removes it when its answer ends, whatever ends it."""
+
+    def __init__(self) -> None:
+        self._open: set[OpenRequest] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, request: OpenRequest) -> None:
+        self._open.add(request)
+
+    def remove(self, request: OpenRequest) -> None:
+        """Forget a request; it need not be there any more."""
+        self._open.discard(request)
+
+    def cancel(self, name: str, caller: str) -> list[str]:
+        """End the caller's requests that go by this name, either of the two; return their ids."""
+        found = [one for one in self._open if one.caller == caller and name in (one.id, one.request_id)]
+        for request in found:
+            request.cancel()
+        return [request.id for request in found]
+
 
 Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)
 Load = Callable[[Progress], ServedModel]

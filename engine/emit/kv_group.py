@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.attention.attention import PART
-from kernels.attention.attention_parts import PartPlan, Tile, max_parts
+from kernels.attention.attention import PART, PartPlan, Tile, max_parts
 from kernels.attention.kv_cache import BLOCK_TOKENS, GROUP, KvType
 from kernels.run.memory import zeroed
 

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from engine.emit.kv_group import KvGroupState
 from engine.emit.recurrent_state import RecurrentState
-from kernels.attention.attention import scratch_floats
-from kernels.attention.attention_parts import PartPlan, partial_floats
+from kernels.attention.attention import PartPlan, partial_floats, scratch_floats
 from kernels.attention.kv_cache import F16, STEP, KvType
 from kernels.matmul.activations import Activations
 from kernels.matmul.gated_matmul import MAX_UNIT_GROUPS, rows_at_once

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.emit.run_state import Capacity, RunState
-from engine.weights.files.weight_bytes import WeightBytes
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.load import WeightLoader
 from kernels.attention.kv_cache import KvType
 from kernels.build.jit import Kernel

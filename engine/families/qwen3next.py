@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
-from engine.families.qwen35_config import read_delta_shape
+from engine.families.qwen35 import read_delta_shape
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import TensorInfo, kind_of
-from engine.weights.files.row_runs import row_runs
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightsFile, row_runs
 from engine.weights.mapping.recipe import rows_by_key_head
 
 

@@ -6,16 +6,14 @@ from typing import Any
 from engine.emit.mixture_emitter import mixture_kernels
 from engine.errors import UnsupportedModelError
 from engine.families.family import Family
-from engine.families.gemma3 import build_gemma3
-from engine.families.gemma3_config import read_gemma3_config
+from engine.families.gemma3 import build_gemma3, read_gemma3_config
 from engine.families.keys import check_keys
 from engine.families.llama import build_llama
 from engine.families.qwen2 import build_qwen2
 from engine.families.qwen3 import build_qwen3
 from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
 from engine.families.qwen3next import ungrouped
-from engine.families.qwen35 import build_qwen35, qwen35_kernels
-from engine.families.qwen35_config import read_qwen35_config
+from engine.families.qwen35 import build_qwen35, qwen35_kernels, read_qwen35_config
 from engine.families.tensor_shapes import (
     check_tensors,
     gemma3_shapes,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from engine.errors import UnsupportedModelError
 from engine.families.mixture import Mixture
 from engine.families.qwen3moe import Qwen3MoeConfig
-from engine.families.qwen35_config import Qwen35Config
+from engine.families.qwen35 import Qwen35Config
 from engine.families.rope import DIVISORS
 from engine.families.transformer import projection_tensors
 from engine.families.transformer_config import TransformerConfig

@@ -7,9 +7,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from engine.formats.marks import SURROGATES, Marks
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Part
+from engine.formats.parts import CallArguments, CallBegin, CallEnd, Part, Tool
 from engine.formats.reader import Reader, Steps
-from engine.formats.tools import Tool
 
 if TYPE_CHECKING:
     from engine.formats.grammar import Grammar

@@ -5,8 +5,7 @@ format known here gets the JSON of Hermes, which most models know. One that take
 the model of its tools.
 """
 
-from engine.formats.json_calls import JsonCalls
-from engine.formats.named_calls import NamedCalls
+from engine.formats.json_calls import JsonCalls, NamedCalls
 from engine.formats.thinking import template_variables
 from engine.formats.xml_calls import XmlCalls
 

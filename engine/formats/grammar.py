@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from engine.constraints.rules import json_schema_rule
 from engine.formats.marks import Marks, split_at_mark
-from engine.formats.tools import Tool
+from engine.formats.parts import Tool
 
 ANY_TEXT = "/(?s:.*)/"
 _NEEDS_ESCAPE = re.compile(r"[^\w\s<>=:\"'!,;%@`]", re.ASCII)

@@ -1,17 +1,69 @@
-"""Calls as JSON objects with a name and arguments: Qwen and Hermes between tags, Llama 3 bare or after its tag."""
+"""Tool calls whose arguments are JSON: a list or an object with a name, or a name before its object.
 
+Calls as a name and a JSON object between tags: DeepSeek V3, R1 and V3.1, and Kimi K2.
+
+Copies JSON values out of the stream, byte for byte, without building them.
+
+Calls as JSON objects with a name and arguments: Qwen and Hermes between tags, Llama 3 bare or after its tag.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from json import dumps
 from typing import TYPE_CHECKING
 
 from engine.formats.calls import NAME, CallWriter
-from engine.formats.json_values import copy_value
-from engine.formats.reader import Reader, Steps, drop
-from engine.formats.tools import Tool
+from engine.formats.marks import SURROGATES
+from engine.formats.parts import Tool
+from engine.formats.reader import Reader, Steps, Write, drop
 
 if TYPE_CHECKING:
     from engine.formats.grammar import Grammar
+
+
+_STRUCTURE = re.compile(rf'[^"{{}}\[\]{SURROGATES}]+')
+_STRING = re.compile(rf'(?:[^"\\{SURROGATES}]++|\\[^{SURROGATES}])++', re.DOTALL)
+_SCALAR = re.compile(r"[\w.+-]+")
+
+
+def copy_value(reader: Reader, write: Write) -> Steps[bool]:
+    """Copy the next value; false where it breaks off: at the answer's end, or at a mark outside of its strings."""
+    first = yield from reader.skip_space()
+    if first == '"':
+        write(reader.take())
+        return (yield from _copy_string(reader, write))
+    if first and first in "{[":
+        return (yield from _copy_structure(reader, write))
+    return bool((yield from reader.copy_while(_SCALAR, write)))
+
+
+def _copy_structure(reader: Reader, write: Write) -> Steps[bool]:
+    depth = 0
+    while True:
+        character = yield from reader.copy_while(_STRUCTURE, write)
+        if not character or character not in '"{}[]':
+            return False
+        write(reader.take())
+        if character == '"':
+            if not (yield from _copy_string(reader, write)):
+                return False
+            continue
+        depth += 1 if character in "{[" else -1
+        if depth == 0:
+            return True
+
+
+def _copy_string(reader: Reader, write: Write) -> Steps[bool]:
+    """Copy the rest of a string with its closing quote."""
+    while character := (yield from reader.copy_while(_STRING, write)):
+        write(reader.take())
+        if character == '"':
+            return True
+        if character == "\\" and (yield from reader.peek()):
+            write(reader.take())
+    return False
+
 
 _ARGUMENTS = ("arguments", "parameters")
 
@@ -111,3 +163,73 @@ def _read_name(reader: Reader) -> Steps[str]:
         return ""
     reader.take()
     return "".join(pieces)
+
+
+_NUMBER = re.compile(r":\d+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCalls:
+    """Calls in one section. One of a tool that is not declared is text."""
+
+    name: str
+    section: tuple[str, str]  # what begins and ends it
+    call: tuple[str, str]
+    before_name: str
+    after_name: str
+    after_arguments: str = ""
+    numbered: bool = False  # the name ends with ":" and the number of the call
+    bare: bool = False
+
+    @property
+    def openings(self) -> tuple[str, ...]:
+        return self.section[0], self.call[0]
+
+    def read(self, found: str, reader: Reader, writer: CallWriter) -> Steps[str]:
+        reader.record(found)
+        opened = found == self.call[0]
+        while True:
+            if not opened:
+                yield from reader.skip_space()
+                tag = yield from reader.one_of((self.call[0], self.section[1]))
+                if tag == self.section[1]:
+                    reader.forget()
+                if tag != self.call[0]:
+                    return reader.recorded()
+            if not (yield from self._read_call(reader, writer)):
+                return reader.recorded()
+            reader.record()
+            opened = False
+
+    def _read_call(self, reader: Reader, writer: CallWriter) -> Steps[bool]:
+        if self.before_name and not (yield from reader.one_of((self.before_name,))):
+            return False
+        pieces: list[str] = []
+        yield from reader.copy_while(NAME, pieces.append)
+        if not (yield from reader.one_of((self.after_name,))):
+            return False
+        name = "".join(pieces)
+        if self.numbered:
+            name = _NUMBER.sub("", name)
+        if name not in writer.tools:
+            return False
+        writer.begin(name)
+        if (yield from copy_value(reader, writer.arguments)):
+            writer.end()
+        yield from reader.skip_space()
+        for tag in (self.after_arguments.lstrip(), self.call[1]):
+            if tag:
+                yield from reader.one_of((tag,))
+        return True
+
+    def calls_rule(self, grammar: "Grammar", tools: Mapping[str, Tool], *, parallel: bool) -> str:
+        number = ' ":" /[0-9]+/ ' if self.numbered else " "
+        bodies = [
+            f"{grammar.text(self.before_name + name)}{number}{grammar.text(self.after_name)}"
+            f" {grammar.arguments(tool)} {grammar.text(self.after_arguments)}"
+            for name, tool in tools.items()
+        ]
+        body = grammar.rule("call", " | ".join(bodies))
+        call = f"{grammar.text(self.call[0])} {body} {grammar.text(self.call[1])}"
+        more = f' ("\\n"? {call})*' if parallel else ""
+        return f"{call}{more} {grammar.text(self.section[1])}"

@@ -11,9 +11,8 @@ from itertools import groupby
 
 from engine.formats.calls import CallWriter, ToolFormat
 from engine.formats.marks import Marks, split_at_mark
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
+from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning, Tool
 from engine.formats.reader import SPACE, Reader, Steps, Tags
-from engine.formats.tools import Tool
 from engine.request import Token
 
 

@@ -1,6 +1,44 @@
-"""What an answer is made of, in the order in which the model wrote it."""
+"""The tools that a request declares, and the parts that an answer has: text, thinking and calls.
 
+What an answer is made of, in the order in which the model wrote it.
+
+The tools of a request, as far as the engine has to know them.
+
+Tools in words: for templates that write calls but never say which tools there are, such as DeepSeek V3.1's.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One function that the model may call."""
+
+    name: str
+    parameters: Mapping[str, object]  # JSON schema of an object
+    description: str = ""
+    strict: bool = False  # a schema that cannot be enforced in full is refused, not loosened
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether a call may or must be made, and of what."""
+
+    mode: Literal["none", "auto", "required"]
+    names: tuple[str, ...]  # functions that may be called
+
+
+def declarations(tools: Sequence[Tool]) -> str:
+    """What a system message tells of the tools; how a call is written, such models know."""
+    return "\n\n".join(["## Tools\nYou have access to the following tools:", *map(_declaration, tools)])
+
+
+def _declaration(tool: Tool) -> str:
+    parameters = json.dumps(tool.parameters, ensure_ascii=False)
+    return f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {parameters}"
 
 
 @dataclass(frozen=True, slots=True)

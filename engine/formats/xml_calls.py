@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from engine.formats.calls import NAME, CallWriter, escaped
 from engine.formats.marks import split_at_mark
 from engine.formats.parameters import ALL_TYPES, as_json, json_types, parameter_schema
+from engine.formats.parts import Tool
 from engine.formats.reader import Reader, Steps, Tags, drop
-from engine.formats.tools import Tool
 from engine.formats.xml_grammar import Kind, parameters_rule
 
 if TYPE_CHECKING:

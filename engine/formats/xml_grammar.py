@@ -9,7 +9,7 @@ from engine.constraints.rules import json_schema_rule, regex_rule
 from engine.errors import RequestError
 from engine.formats.grammar import ANY_TEXT, Grammar, regex
 from engine.formats.parameters import json_types, resolved, type_of
-from engine.formats.tools import Tool
+from engine.formats.parts import Tool
 
 if TYPE_CHECKING:
     from engine.formats.xml_calls import XmlCalls

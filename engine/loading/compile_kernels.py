@@ -15,15 +15,15 @@ from kernels.build.code_store import why_not_kept
 from kernels.build.compile_processes import CompileError, compile_groups
 from kernels.build.jit import Kernel
 from kernels.matmul.activations import lane_packer
-from kernels.matmul.bias import bias_kernel
+from kernels.matmul.elementwise import bias_kernel
 from kernels.matmul.gated_matmul import gated_kernel
 from kernels.matmul.gemv import compile_tile, matmul_kernel, tile_widths
 from kernels.matmul.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.measure.bandwidth import read_kernel
 from kernels.quant.types.weight_types import WEIGHT_TYPES
 from kernels.run import team
-from kernels.sampling import logprobs, mask, sampling
-from kernels.sampling.likeliest import likeliest_kernel
+from kernels.sampling import logits, sampling
+from kernels.sampling.logits import likeliest_kernel
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def kernel_groups(
     return [
         [compile_tile(kind, lanes, tier) for kind in tiled for lanes in tile_widths(tier)],
         [attention_kernel(kv_type, tier)],
-        [*sampling.KERNELS, *logprobs.KERNELS, *mask.KERNELS],
+        [*sampling.KERNELS, *logits.LOGPROB_KERNELS, *logits.MASK_KERNELS],
         *([kernel] for kernel in own_kernels),
         [*team.KERNELS, read_kernel()],
         [rotary_kernel(kv_type, tier)],

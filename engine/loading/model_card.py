@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from engine.families.registry import read_blueprint
 from engine.weights.files.metadata import Metadata
-from engine.weights.files.weight_bytes import WeightBytes
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from kernels.attention.kv_cache import BLOCK_TOKENS, KvType
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import OctavoError
-from engine.loading.loaded import LoadedRunner, RunnerOptions, load_runner
+from engine.loading.load_runner import LoadedRunner, RunnerOptions, load_runner
 from engine.machine import available_memory
 from engine.measure.ledger import Entry, Ledger
 from engine.measure.plain_tables import plain_tables

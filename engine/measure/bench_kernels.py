@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import OctavoError
-from engine.loading.loaded import choose_isa, choose_threads
+from engine.loading.load_runner import choose_isa, choose_threads
 from engine.machine import last_level_cache
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, TILE_WIDTHS, has_matrix_tiles

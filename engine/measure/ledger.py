@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.run.runner import Runner
-from engine.weights.files.ggml_types import GGML_TYPES
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.gguf_tensors import GGML_TYPES
+from engine.weights.files.weights_file import WeightBytes
 
 # The layer's number in the name of an op: ops of all layers are summed.
 _LAYER = re.compile(r"\bblk\.\d+\.")

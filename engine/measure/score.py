@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import OctavoError
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.measure.plain_tables import plain_tables
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.weights_file import WeightsFile

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.memory.block_digest import NO_SLOT, Node, block_digest
-from engine.memory.blocks import BlockPool
-from engine.memory.eviction import EvictionQueue
+from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.run.runner_protocol import NO_BLOCK, KvGroup
 
 # The context at which a token's attention costs about as much as its matmuls: what a block costs grows from there.

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from engine.request import FinishReason, Request, TextEvent, Token, TokenLogprob
-from engine.text.detokenizer import Detokenizer, TokenBytes
-from engine.text.stops import StopMatcher
+from engine.text.detokenizer import Detokenizer, StopMatcher, TokenBytes
 from engine.text.tokenizer import Tokenizer
 
 DEADLINE = "deadline"  # what FinishEvent.stop says where time ended an answer

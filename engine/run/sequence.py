@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from engine.request import CacheReport, Request, Timings, TokenLogprob
 from engine.run.pooling import Pooler
 from engine.sampling.token_chooser import TokenChooser
-from engine.speculation.prediction import PredictionFollower
+from engine.speculation.drafters import PredictionFollower
 
 
 @dataclass(eq=False, slots=True)

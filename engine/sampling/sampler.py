@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from engine.errors import EngineFaultError, OctavoError, RequestError
 from engine.request import Request, SamplingParams, TokenLogprob
 from engine.sampling.token_chooser import TokenChooser
-from kernels.sampling.logprobs import log_softmax
-from kernels.sampling.mask import ban_unset
+from kernels.sampling.logits import ban_unset, log_softmax
 from kernels.sampling.sampling import argmax, draw, sampling_scratch
 
 Float32 = NDArray[np.float32]

@@ -1,10 +1,17 @@
-"""The pre-tokenizers of byte-level BPE, by their names in `tokenizer.ggml.pre`: expressions that cut text to words.
+"""How a text is cut before its tokens are found, by a name in GGUF or by tokenizer.json.
+
+Recognizes the pre-tokenizer of a tokenizer.json by its expressions, which are compared and never run.
+
+The pre-tokenizers of byte-level BPE, by their names in `tokenizer.ggml.pre`: expressions that cut text to words.
 
 Each expression cuts the pieces that the one before it left, matches and gaps alike, as the models' own tokenizer.json
 files have it. Which name means which expressions is the GGUF format's convention, as llama.cpp keeps it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tokenizers import Regex, pre_tokenizers
 
@@ -93,3 +100,48 @@ def pre_tokenizer(name: str) -> PreTokenizer:
         raise UnsupportedModelError(
             f"The pre-tokenizer {name!r} is not supported; use a model with one of {', '.join(sorted(PRE_TOKENIZERS))}."
         ) from None
+
+
+# Pieces are cut out, and what lies between them is kept too or is nothing: the expressions match all text.
+_CUTS = (("Isolated", False), ("Removed", True))
+
+
+def pre_tokenizer_name(value: object, ignores_merges: bool, path: Path) -> str:
+    """The name in `tokenizer.ggml.pre` of what cuts like this. Raises UnsupportedModelError."""
+    patterns = _patterns(value)
+    if patterns is not None:
+        wanted = tuple(map(_normal, patterns))
+        for name, known in PRE_TOKENIZERS.items():
+            if tuple(map(_normal, known.patterns)) == wanted and known.ignores_merges == ignores_merges:
+                return name
+    raise UnsupportedModelError(f"{path} has a pre-tokenizer that this version does not know; use a GGUF file.")
+
+
+def _patterns(value: object) -> list[str] | None:
+    """The expressions of a chain that ends in byte-level letters; None where something else is in it."""
+    if not isinstance(value, dict):
+        return None
+    members = value.get("pretokenizers", []) if value.get("type") == "Sequence" else [value]
+    patterns: list[str] = []
+    for part in members if isinstance(members, list) else []:
+        found = _pattern(part) if isinstance(part, dict) else None
+        if found is None:
+            return None
+        patterns += found
+    return patterns
+
+
+def _pattern(part: Mapping[str, Any]) -> list[str] | None:
+    match part:
+        case {"type": "Split", "pattern": {"Regex": str(pattern)}, "behavior": behavior, "invert": invert}:
+            return [pattern] if (behavior, invert) in _CUTS else None
+        case {"type": "Digits", "individual_digits": True}:
+            return [DIGITS]
+        case {"type": "ByteLevel", "add_prefix_space": False, **rest}:
+            return [GPT2] if rest.get("use_regex", True) else []
+    return None
+
+
+def _normal(pattern: str) -> str:
+    """One spelling for what may be escaped or not."""
+    return pattern.replace("\r", r"\r").replace("\n", r"\n").replace(r"\"", '"')

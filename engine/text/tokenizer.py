@@ -1,15 +1,32 @@
-"""Text to token ids and back, for the tokenizers that GGUF files carry."""
+"""Text to token ids and back, for the tokenizers that GGUF files carry.
+
+A chat as its template wrote it, with the marks that tell the template's own control tokens from quoted ones.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from engine.errors import UnsupportedModelError
 from engine.text.added_tokens import AddedTokens
 from engine.text.bpe import ByteFallbackBpe, ByteLevelBpe
-from engine.text.rendered import RenderedChat
 from engine.text.sentencepiece import SentencePiece
 from engine.text.tokenizer_rules import TokenFlags, TokenizerRules
 from engine.text.vocabulary import InfillIds, TokenType, Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """Special tokens inside the messages hold a guard character, which occurs nowhere else; the scaffold's do not."""
+
+    guarded: str
+    guard: str
+
+    @property
+    def text(self) -> str:
+        """The chat as people read it, without guards."""
+        return self.guarded.replace(self.guard, "")
+
 
 _SILENT = frozenset((TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED))
 _SPACE_CHARACTERS = " \t\n\v\f\r"

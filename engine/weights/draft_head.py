@@ -13,10 +13,9 @@ from pathlib import Path
 from engine.errors import ModelError, ModelFileError
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_values import MetadataValue
-from engine.weights.files.merged import MergedFiles
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.open_weights import open_weights
-from engine.weights.files.split import is_later_part
+from engine.weights.files.split import MergedFiles, is_later_part
 from engine.weights.files.weights_file import WeightsFile
 
 # A draft head fits a model where these are equal, as far as both files tell them.

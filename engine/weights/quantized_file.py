@@ -8,14 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError
-from engine.weights.blocks32 import q4_0, q4_1, q5_0, q5_1, q8_0
 from engine.weights.files.file_view import FileView
-from engine.weights.files.ggml_types import GGML_TYPES, GgmlType
-from engine.weights.files.gguf_tensors import TensorInfo
+from engine.weights.files.gguf_tensors import GGML_TYPES, GgmlType, TensorInfo
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.files.widen import FLOAT_TYPES, as_float32
-from engine.weights.floats import bf16, f16, f32
-from engine.weights.k_quants import q4_k, q5_k, q6_k
+from engine.weights.quantize import bf16, f16, f32, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
 
 Float32 = NDArray[np.float32]
 _PIECE_BYTES = 8 << 20  # of float32 that are quantized at a time

@@ -16,8 +16,7 @@ import numpy as np
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.delta.recurrent import HISTORY, LAYER, SPAN, SPANS, slot_place, span_at, trail_row
 from kernels.run.program import claim_task, op_record, record_at
-from kernels.simd.exp import exp_f32x16
-from kernels.simd.softplus import softplus_f32x16
+from kernels.simd.exp import exp_f32x16, softplus_f32x16
 from kernels.simd.vectors import fma, load_f32x16, load_i64, reduce_add, splat_f32x16, store_vector
 
 CONV = op_record(

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
-from kernels.matmul.activation import activate
 from kernels.matmul.activations import NEVER, PACKED, pack_lane, tile_width, widest_tile
-from kernels.matmul.bias import add_bias
+from kernels.matmul.elementwise import activate, add_bias
 from kernels.matmul.gemv import run_tiles
 from kernels.matmul.tiles import MATMUL
 from kernels.run.atomics import atomic_add, atomic_store

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
-from kernels.matmul.activation import silu_times_up
 from kernels.matmul.activations import PACKED, pack_lane, widest_tile
+from kernels.matmul.elementwise import silu_times_up
 from kernels.matmul.gemv import run_tiles
 from kernels.matmul.moe_routing import ROUTING
 from kernels.matmul.tiles import MATMUL

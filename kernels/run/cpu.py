@@ -1,13 +1,124 @@
-"""What this processor has: instruction sets as Octavo's tiers, and the cores that this process may use."""
+"""What the processor can do, and how much of it a container may use.
+
+What this processor has: instruction sets as Octavo's tiers, and the cores that this process may use.
+
+What the control groups of this process allow: memory and processor time, by Linux's cgroups of version 1 and 2.
+
+A limit holds for a group and for all groups below, so the smallest on the way from the process's own group to the root
+counts. `/proc/self/cgroup` says in which group the process is, for each hierarchy, and `/proc/self/mountinfo` where
+the hierarchies are mounted (man 7 cgroups, man 5 proc). In a container often only part of a hierarchy is mounted.
+"""
 
 import ctypes
 import functools
 import os
 import platform
-from collections.abc import Mapping
-from pathlib import Path
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
-from kernels.run.cgroup import processor_quota
+ROOT = Path("/")  # of the file system; tests put a folder in its place
+_GIVEN_BACK = ("inactive_file", "active_file", "slab_reclaimable")  # in memory.stat; tmpfs counts as anonymous memory
+_NO_LIMIT = 1 << 62  # version 1 tells some number near 2^63 where there is no limit
+
+
+def memory_room() -> int | None:
+    """Return the bytes that this process can still take; None where no group has a limit.
+
+    What a group would give back before it reaches its limit counts as free: files that were read are memory in use.
+    """
+    return min((room for folder in _folders("memory") if (room := _room(folder)) is not None), default=None)
+
+
+def processor_quota() -> float | None:
+    """Return how many cores' time this process gets; None where no group has a limit."""
+    return min((quota for folder in _folders("cpu") if (quota := _quota(folder)) is not None), default=None)
+
+
+def _folders(controller: str) -> Iterator[Path]:
+    """The folders of the process's groups that may limit what `controller` controls, and are to be seen."""
+    groups = _groups(controller)
+    for line in _lines("proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        places, kinds = before.split(" "), after.split(" ")
+        if len(places) < 5 or len(kinds) < 3:
+            continue
+        is_ours = kinds[0] == "cgroup2" or (kinds[0] == "cgroup" and controller in kinds[2].split(","))
+        if is_ours and kinds[0] in groups:
+            mounted, mount_point = _unescaped(places[3]), _unescaped(places[4])
+            yield from _way_up(groups[kinds[0]], mounted, ROOT / mount_point.lstrip("/"))
+
+
+def _groups(controller: str) -> dict[str, str]:
+    """The process's group by type of file system: `cgroup`, that is version 1, and `cgroup2`."""
+    groups = {}
+    for line in _lines("proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controller in controllers.split(","):
+            groups["cgroup"] = group
+        elif number == "0" and not controllers:
+            groups["cgroup2"] = group
+    return groups
+
+
+def _way_up(group: str, mounted: str, mount_point: Path) -> Iterator[Path]:
+    """The folders from a group's own up to the mount point, which shows the group `mounted` and those below."""
+    if set(PurePosixPath(mounted).parts) == {"/", ".."}:
+        yield mount_point  # above the root of our namespace: the names between are hidden
+        return
+    if not PurePosixPath(group).is_relative_to(mounted) or ".." in PurePosixPath(group).parts:
+        return
+    below = PurePosixPath(group).relative_to(mounted)
+    for part in (below, *below.parents):
+        yield mount_point / part
+
+
+def _room(folder: Path) -> int | None:
+    """The bytes left to one group; None without a limit."""
+    version_2 = [_number(folder / "memory.max"), _number(folder / "memory.high")]
+    limits = [limit for limit in (*version_2, _number(folder / "memory.limit_in_bytes")) if limit is not None]
+    limit = min(limits, default=_NO_LIMIT)
+    if limit >= _NO_LIMIT:
+        return None
+    is_version_1 = version_2 == [None, None]
+    usage = _number(folder / ("memory.usage_in_bytes" if is_version_1 else "memory.current")) or 0
+    prefix = "total_" if is_version_1 else ""  # with the groups below, as the usage is
+    wanted = {prefix + name for name in _GIVEN_BACK}
+    fields = [line.split() for line in _lines(folder / "memory.stat")]
+    given_back = sum(int(field[1]) for field in fields if len(field) == 2 and field[0] in wanted and field[1].isdigit())
+    return max(0, min(limit, limit - usage + given_back))
+
+
+def _quota(folder: Path) -> float | None:
+    """The cores' time of one group; None without a limit."""
+    try:
+        quota, period = map(int, (folder / "cpu.max").read_text().split())
+    except (OSError, ValueError):  # not there, or "max"
+        quota, period = _number(folder / "cpu.cfs_quota_us") or 0, _number(folder / "cpu.cfs_period_us") or 0
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none, as in `max` and -1."""
+    try:
+        text = path.read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return (ROOT / path).read_text(errors="surrogateescape").split("\n")
+    except OSError:
+        return []
+
+
+def _unescaped(path: str) -> str:
+    """A path of mountinfo, which writes blanks and backslashes as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
 
 # Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
 TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}

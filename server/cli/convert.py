@@ -23,7 +23,7 @@ def convert(
     threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
 ) -> None:
     """Write a model as one GGUF file, which llama.cpp reads too."""
-    from engine.loading.loaded import choose_threads
+    from engine.loading.load_runner import choose_threads
     from engine.weights.convert import convert as write
     from engine.weights.files.open_weights import open_weights
     from engine.weights.quantized_file import quantized

@@ -1,26 +1,131 @@
-"""One run of the server: socket, signals, load, banner, exit."""
+"""Runs the server: from settings to a model that answers, with what the terminal shows of it.
+
+One run of the server: socket, signals, load, banner, exit.
+
+What `octavo serve` says when it is ready.
+
+Whether a server may listen where it was told to: on the network, only with an API key or by express wish.
+
+The progress of a load, as a bar on a terminal and as lines elsewhere.
+"""
 
 import asyncio
 import gc
+import ipaddress
 import os
 import signal
 import socket
 import sys
 from typing import NoReturn
 
+import orjson
 from rich.console import Console
 
+from engine.errors import OctavoError
 from server.app import create_app
-from server.cli.banner import print_banner
-from server.cli.exposure import check_exposure
-from server.cli.load_progress import shown
 from server.logs import configure_logging
-from server.memory_size import bytes_of
 from server.served import ServedModel
 from server.serving import Load, Progress, Serving, ServingOptions
-from server.settings import Settings
+from server.settings import Settings, bytes_of
 from server.wire.lifecycle import HttpServer, bind
 from server.wire.security import read_key_file
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on everywhere, reached here
+
+
+def print_banner(
+    console: Console, model: ServedModel, host: str, port: int, bytes_per_second: float, *, has_keys: bool
+) -> None:
+    url = base_url(host, port)
+    for line in _facts(model, url, bytes_per_second):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\n{_curl_line(model, url, has_keys)}\n", highlight=False, markup=False, soft_wrap=True)
+
+
+def base_url(host: str, port: int) -> str:
+    reachable = WILDCARDS.get(host, host)
+    return f"http://[{reachable}]:{port}/v1" if ":" in reachable else f"http://{reachable}:{port}/v1"
+
+
+def _facts(model: ServedModel, url: str, bytes_per_second: float) -> list[str]:
+    names = ", ".join((model.id, *model.aliases))
+    allowed = bytes_per_second / max(model.bytes_per_token, 1)
+    return [
+        f"Octavo is ready at {url}",
+        f"  model      {names} ({model.architecture}, {model.file_bytes / 1e6:,.0f} MB)",
+        f"  types      {model.weight_types}",
+        f"  context    {model.context_length} tokens",
+        f"  lanes      {model.lanes}",
+        f"  threads    {model.threads}, instruction tier {model.isa}",
+        f"  bandwidth  {bytes_per_second / 1e9:.1f} GB/s measured; it allows {allowed:,.0f} tok/s for one sequence",
+    ]
+
+
+def _curl_line(model: ServedModel, url: str, has_keys: bool) -> str:
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    body = orjson.dumps({"model": model.id, "messages": messages, "temperature": 0}).decode()
+    key = """ -H "Authorization: Bearer $OCTAVO_API_KEY\"""" if has_keys else ""
+    return f"curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+
+
+class ExposureError(OctavoError):
+    """The address is reachable from the network, and nothing asks for a key."""
+
+
+def check_exposure(host: str, *, has_keys: bool, insecure: bool) -> str | None:
+    """A warning to show; raises ExposureError where the server must not start."""
+    if has_keys or is_loopback(host):
+        return None
+    if insecure:
+        return (
+            f"Warning: listening on {host}, and this server asks for no key:"
+            " whoever reaches the port can use the model and see what others ask of it."
+        )
+    raise ExposureError(
+        f"Listening on {host} without an API key would let whoever reaches the port use the model:"
+        " set one with OCTAVO_API_KEY or --api-key, or say --insecure-no-key if that is meant."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def shown(load: Load, console: Console) -> Load:
+    """The same load, with its progress on the console too."""
+    with_progress = _with_bar if console.is_terminal else _with_lines
+    return lambda note: with_progress(load, console, note)
+
+
+def _with_bar(load: Load, console: Console, note: Progress) -> ServedModel:
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("Starting", total=1.0)
+
+        def both(stage: str, fraction: float) -> None:
+            note(stage, fraction)
+            bars.update(bar, description=stage, completed=fraction)
+
+        return load(both)
+
+
+def _with_lines(load: Load, console: Console, note: Progress) -> ServedModel:
+    last = ""
+
+    def both(stage: str, fraction: float) -> None:
+        nonlocal last
+        note(stage, fraction)
+        if stage != last:
+            console.print(stage, highlight=False, markup=False, soft_wrap=True)
+            last = stage
+
+    return load(both)
 
 
 def run_server(settings: Settings, load: Load | None = None) -> None:

@@ -37,7 +37,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Describe a model: layers, types, bytes read a token, bytes held a token, and the speed that memory allows."""
-    from engine.loading.loaded import choose_kv_type, choose_threads
+    from engine.loading.load_runner import choose_kv_type, choose_threads
     from engine.loading.model_card import read_model_card
     from engine.machine import measure_bandwidth
     from engine.weights.draft_head import open_drafting, open_trunk
@@ -60,7 +60,7 @@ def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
     """What `serve` has for system_fingerprint, with a bar for the time that reading takes."""
     from engine.families.registry import read_blueprint
     from engine.loading.fingerprint import content_digest, fingerprint, numerics
-    from engine.loading.loaded import RunnerOptions
+    from engine.loading.load_runner import RunnerOptions
     from engine.weights.digest import tensor_digests
     from engine.weights.draft_head import without_draft
 

@@ -1,4 +1,7 @@
-"""The rules that all request bodies are checked by, and the numbers and strings in them."""
+"""The rules that all request bodies are checked by, and the numbers and strings in them.
+
+The fields that say how a request stands to the others, of every body that asks for text.
+"""
 
 import re
 from typing import Annotated, Any
@@ -75,3 +78,20 @@ TemplateArguments = Annotated[dict[str, str | int | float | bool | None], Field(
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
 ]
+
+
+Priority = Annotated[int, Field(ge=-1000, le=1000), WHOLE]
+CacheSalt = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")]  # as vLLM has it
+
+
+class Standing(ProtocolModel):
+    """How a request stands to the others: when its turn is, and what it shares with them."""
+
+    priority: Priority = 0  # the lower is served earlier
+    cache_salt: CacheSalt | None = None  # only requests of the same salt share the prefix cache
+    cache_prompt: bool = True  # else the prompt is computed, and no other request gets any of it
+
+    @property
+    def said(self) -> dict[str, object]:
+        """These fields as far as they were sent."""
+        return self.model_dump(include=set(Standing.model_fields), exclude_unset=True)

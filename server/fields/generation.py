@@ -18,6 +18,7 @@ from server.fields.common import (
     ProtocolModel,
     RepetitionPenalty,
     Seed,
+    Standing,
     StopStrings,
     Temperature,
     TokenId,
@@ -26,7 +27,6 @@ from server.fields.common import (
     invalid,
 )
 from server.fields.output import ChoiceList, GrammarText, Pattern, ResponseFormat, Schema, StructuredOutputs
-from server.fields.standing import Standing
 
 
 class StreamOptions(ProtocolModel):

@@ -12,7 +12,7 @@ from engine.formats.parts import Part
 from server.errors import WireError
 from server.generate.answer import Exchange, Finish, Plan, Update
 from server.generate.chat_form import ChatForm, Json
-from server.generate.convert import chat_plan
+from server.generate.plan import chat_plan
 from server.generate.prompts import chat_prompt
 from server.generate.replies import Speed
 from server.served import ServedModel

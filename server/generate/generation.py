@@ -13,9 +13,8 @@ from server.fields.parameters import Parameter, ignored_header, strictly
 from server.generate.answer import Exchange, Finish, Plan
 from server.generate.replies import ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
 from server.logs import RequestLog, access
-from server.open_requests import OpenRequest
 from server.served import ServedModel, Tokenizer
-from server.serving import Serving, ServingOptions
+from server.serving import OpenRequest, Serving, ServingOptions
 from server.wire.body import parse_body
 from server.wire.sse import StreamedReply, whole_reply
 

@@ -1,19 +1,23 @@
-"""A chat's messages -> the model's prompt: plain messages, the template's arguments, text, tokens."""
+"""A chat's messages -> the model's prompt: plain messages, the template's arguments, text, tokens.
+
+A chat that does not fit the context: which of its messages is the one to shorten.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ContextLengthError, RequestError, TemplateError
-from engine.formats.declarations import declarations
+from engine.formats.parts import declarations
 from engine.formats.thinking import template_variables
-from engine.text.rendered import RenderedChat
+from engine.text.tokenizer import RenderedChat
 from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
+from server.api.tokens.body import BiggestMessage
 from server.errors import clip
 from server.generate.message_spans import Spans, marked_messages, message_spans
 from server.generate.thinking import Wish, wish
 from server.generate.tool_choice import Offer, offered_tools
-from server.served import ChatTemplate, ServedModel
+from server.served import ChatTemplate, ServedModel, Tokenizer
 
 # Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
 RENDERER_ARGUMENTS = frozenset(
@@ -170,3 +174,29 @@ def _check_call_id(message: ToolMessage, path: str, call_ids: set[str]) -> None:
     if message.name is None and message.tool_call_id not in call_ids:
         param = f"{path}.tool_call_id"
         raise RequestError(f"{param}: no earlier assistant message has a tool call of this id.", param=param)
+
+
+def biggest_message(messages: Sequence[Message], tokenizer: Tokenizer) -> BiggestMessage:
+    """The message with the most tokens; the first of several."""
+    counts = [len(tokenizer.encode(_own_text(message))) for message in messages]
+    index = counts.index(max(counts))
+    return BiggestMessage(index=index, role=messages[index].role, tokens=counts[index])
+
+
+def checked_chat_length(body: ChatBody, prompt: Sequence[int], model: ServedModel) -> tuple[int, ...]:
+    """The prompt, if it leaves room for an answer; the error else names the biggest message. Blocking."""
+    try:
+        return checked_length(prompt, model, "messages")
+    except ContextLengthError as error:
+        biggest = biggest_message(body.messages, model.tokenizer)
+        hint = f"the biggest message is messages[{biggest.index}] ({biggest.role}) with {biggest.tokens} tokens"
+        error.args = (f"{str(error).rstrip('.')}; {hint}.",)
+        raise
+
+
+def _own_text(message: Message) -> str:
+    texts = [part.text for part in message.content]
+    if isinstance(message, AssistantMessage):
+        texts += [message.reasoning_content or message.reasoning or ""]
+        texts += [str(call.function.arguments) for call in message.tool_calls]
+    return "\n".join(texts)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.errors import RequestError
-from engine.formats.tools import Tool, ToolChoice
+from engine.formats.parts import Tool, ToolChoice
 from server.api.chat.body import ChatBody
 from server.fields.tools import AllowedToolsChoice, FunctionDefinition, NamedTool
 

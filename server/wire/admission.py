@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from engine.errors import OctavoError, QueueFullError
 from server.errors import ClientGoneError, error_response
 from server.serving import Serving
-from server.wire.body_intake import SHORT_BYTES, Body, BodyIntake, declared_length
+from server.wire.body import SHORT_BYTES, Body, BodyIntake, declared_length
 from server.wire.endpoints import PREFIX
 
 # Requests of Work.TEXT that are worked on at once: short ones, and long ones, which keep no short one waiting. More

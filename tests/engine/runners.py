@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.open_weights import open_weights

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cache_folder import cache_folder, shared_folder
 from engine.errors import OctavoError
+from engine.machine import cache_folder, shared_folder
 
 
 def mode(folder: Path) -> int:

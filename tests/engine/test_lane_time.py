@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.lane_time import LaneTime
+from engine.service import LaneTime
 
 
 def test_there_is_no_wait_while_lanes_are_free_or_before_anything_was_measured() -> None:

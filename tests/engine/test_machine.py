@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine import machine
-from engine.cache_folder import cache_folder
+from engine.machine import cache_folder
 from kernels.run.cpu import supported_tiers, usable_cores
 
 GIGABYTE = 1 << 30

@@ -40,8 +40,7 @@ def compile_into(folder: Path, tier: str, tiles: Sequence[str]) -> None:
 def main(tier: str, folder: Path, tiles: Sequence[str]) -> None:
     import numba  # noqa: F401, before kernels/: that makes them compile here
 
-    from kernels.build.compiler import compile_library
-    from kernels.build.object_file import link
+    from kernels.build.compiler import compile_library, link
     from kernels.matmul.gemv import compile_tile
     from kernels.quant.types.weight_types import WEIGHT_TYPES
     from kernels.run.cpu import TIER_NUMBERS

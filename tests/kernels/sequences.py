@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.attention.attention import PART
-from kernels.attention.attention_parts import PartPlan, max_parts, partial_floats
+from kernels.attention.attention import PART, PartPlan, max_parts, partial_floats
 from kernels.attention.kv_cache import BLOCK_TOKENS, GROUP, STEP, KvType
 from tests.kernels import reference
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from engine.formats.answer_format import AnswerFormat
 from engine.formats.detection import think_tags, tool_format
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
-from engine.formats.tools import Tool
+from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning, Tool
 from engine.request import FinishReason, Token
 from tests.server.scripted_engine import ScriptedModel, ScriptedService, Step
 

@@ -11,11 +11,10 @@ from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent,
 from engine.run.status import EngineStatus, LaneStatus, StepReport
 from engine.sampling.sampling_defaults import SamplingDefaults
 from engine.text.chat_template import ChatTemplate
-from engine.text.rendered import RenderedChat
-from engine.text.stops import StopMatcher
-from engine.text.tokenizer import Tokenizer
+from engine.text.detokenizer import StopMatcher
+from engine.text.tokenizer import RenderedChat, Tokenizer
 from engine.text.vocabulary import TokenType, Vocabulary
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightBytes
 from tests.server.scripted_cache import ScriptedCache
 from tests.server.scripted_compiler import ScriptedCompiler
 from tests.server.scripted_embeddings import EMBEDDING_SIZE, ScriptedEmbeddings

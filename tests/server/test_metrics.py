@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.run.status import EngineStatus, StepReport
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightBytes
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.serving import ServingOptions
 from server.wire.endpoints import Endpoints

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from server.memory_size import bytes_of
-from server.settings import Settings, SettingsError
+from server.settings import Settings, SettingsError, bytes_of
 
 
 @pytest.fixture(autouse=True)

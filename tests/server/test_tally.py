@@ -7,7 +7,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from engine.run.status import StepReport
-from server.tally import Tallies, Tally
+from server.metrics import Tallies, Tally
 
 BOUNDS = (0, 0.5, 1, 2.5)
 VALUES = (0.0, 0.25, 0.5, 0.75, 2.5, 2.6, 100.0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
-from engine.weights.files.extents import checked_extent
+from engine.weights.files.mapped_bytes import checked_extent
 
 # Numeric arrays come as NumPy arrays, arrays of strings as list[str], arrays of arrays as a list of these.
 MetadataValue: TypeAlias = "bool | int | float | str | NDArray[Any] | list[str] | list[MetadataValue]"

@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.weights.files.ggml_types import GGML_TYPES
+from engine.weights.files.gguf_tensors import GGML_TYPES
 from engine.weights.files.gguf_values import ARRAY, BOOL, NUMBER_DTYPES, STRING, MetadataValue
 
 VERSION = 3

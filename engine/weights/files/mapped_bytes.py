@@ -1,18 +1,37 @@
-"""A file of tensors: its header and single rows by a read-only mapping, all else by reading.
+"""Bytes of a file: mapped into memory, and ranges of them that do not overlap.
+
+A file of tensors: its header and single rows by a read-only mapping, all else by reading.
 
 What is read is an error where the file was cut or the disk fails; a page of the mapping would end the process.
+
+The one check that a stretch of bytes lies inside its file, made before any of those bytes are read.
 """
 
 import mmap
 import os
 import stat
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, ModelNotFoundError
+
+
+def checked_extent(start: int, size: int, limit: int, what: str, path: str | PathLike[str]) -> int:
+    """Return `start + size`, or raise ModelFileError where that is not within `limit` bytes.
+
+    All are Python integers, so a product of hostile counts cannot wrap around before it is compared.
+    """
+    end = start + size
+    if size < 0 or start < 0 or end > limit:
+        raise ModelFileError(
+            f"{path} is truncated or broken: {what} needs {size} bytes at byte {start}, but only"
+            f" {max(limit - start, 0)} are left; fetch the file again."
+        )
+    return end
 
 
 class MappedBytes:

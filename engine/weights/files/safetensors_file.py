@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.weights.files.extents import checked_extent
 from engine.weights.files.json_file import parse_json_object
-from engine.weights.files.mapped_bytes import MappedBytes
-from engine.weights.files.row_runs import row_runs
+from engine.weights.files.mapped_bytes import MappedBytes, checked_extent
+from engine.weights.files.weights_file import row_runs
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # the reference library's own limit

@@ -1,6 +1,14 @@
-"""What every model on disk looks like to its loader, whatever its format: metadata and tensors in GGUF's terms."""
+"""A file of weights, whatever its format: its metadata, its tensors, and rows of them.
+
+What every model on disk looks like to its loader, whatever its format: metadata and tensors in GGUF's terms.
+
+How many bytes of weights a step reads: what bounds the speed of decoding.
+
+Rows that stand next to each other in a file, which are read at once.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -10,6 +18,30 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError
 from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """Packed bytes of a model's matrices. Embeddings that are only looked up do not count."""
+
+    dense: int  # read by every step
+    experts: int = 0  # of all experts of all layers
+    expert_count: int = 1  # of a layer
+    active: int = 0  # experts that a row goes to
+
+    def of_step(self, rows: int) -> float:
+        """Expected bytes that a step of `rows` rows reads, where rows choose their experts evenly and independently.
+
+        Of N experts with k active, rows touch N * (1 - (1 - k / N)**rows); rows that are alike touch fewer.
+        """
+        touched = 1 - (1 - self.active / self.expert_count) ** rows
+        return self.dense + self.experts * touched
+
+
+def row_runs(numbers: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first row and the length of each run of numbers that follow one another, in order."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return [(int(run[0]), len(run)) for run in runs]
 
 
 class WeightsFile(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.families.rotary_angles import rotary_frequencies
+from engine.families.rope import rotary_frequencies
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.json_file import read_json_object
 from engine.weights.files.metadata import MAX_INT32, Metadata

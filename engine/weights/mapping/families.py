@@ -5,14 +5,11 @@ from collections.abc import Callable
 from engine.errors import UnsupportedModelError
 from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config_keys import unknown_keys
+from engine.weights.mapping.dense import map_llama, map_qwen2, map_qwen3
 from engine.weights.mapping.gemma3 import map_gemma3
-from engine.weights.mapping.llama import map_llama
+from engine.weights.mapping.hybrid import map_qwen3next, map_qwen35, map_qwen35moe
+from engine.weights.mapping.mixture import map_qwen3moe
 from engine.weights.mapping.names import Stored
-from engine.weights.mapping.qwen2 import map_qwen2
-from engine.weights.mapping.qwen3 import map_qwen3
-from engine.weights.mapping.qwen3moe import map_qwen3moe
-from engine.weights.mapping.qwen3next import map_qwen3next
-from engine.weights.mapping.qwen35 import map_qwen35, map_qwen35moe
 from engine.weights.mapping.recipe import Mapped
 
 MAPPINGS: dict[str, Callable[[Metadata, Stored], Mapped]] = {

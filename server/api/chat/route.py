@@ -7,8 +7,8 @@ from starlette.responses import Response
 from server.api.chat.body import ChatBody
 from server.api.chat.reply import ChatShape
 from server.fields.parameters import CHAT_PARAMETERS
-from server.generate.convert import chat_plan
 from server.generate.generation import Api, generate
+from server.generate.plan import chat_plan
 
 router = APIRouter()
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from server.api.completions.body import CompletionBody
 from server.api.completions.reply import CompletionShape
 from server.fields.parameters import COMPLETION_PARAMETERS
-from server.generate.convert import completion_plan
 from server.generate.generation import Api, generate
+from server.generate.plan import completion_plan
 
 router = APIRouter()
 

@@ -15,7 +15,7 @@ from engine.run.pooling import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.errors import AnswerCancelledError, ClientGoneError
 from server.fields.parameters import Parameter, honoured, ignored, refused, table_of
-from server.generate.convert import checked_ids
+from server.generate.plan import checked_ids
 from server.logs import RequestLog
 from server.served import Embeddings, ServedModel
 from server.wire.sse import unless_client_leaves

@@ -10,8 +10,7 @@ from server.api.embeddings.reply import EMBEDDING_PARAMETERS, EmbeddingWork, emb
 from server.fields.parameters import ignored_header
 from server.generate.replies import new_id
 from server.logs import RequestLog, access
-from server.open_requests import OpenRequest
-from server.serving import Serving
+from server.serving import OpenRequest, Serving
 from server.wire.body import parse_body
 
 router = APIRouter()

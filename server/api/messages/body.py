@@ -12,11 +12,11 @@ from server.fields.common import (
     MinP,
     ProtocolModel,
     Seed,
+    Standing,
     StopString,
     TemplateArguments,
     TopP,
 )
-from server.fields.standing import Standing
 from server.fields.tools import MAX_TOOLS, FunctionName
 
 FOREIGN_BLOCKS = frozenset(

@@ -6,9 +6,19 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from server.api.chat.body import Effort
-from server.fields.common import WHOLE, MaxTokens, MinP, ProtocolModel, Seed, Temperature, TemplateArguments, TopK, TopP
+from server.fields.common import (
+    WHOLE,
+    MaxTokens,
+    MinP,
+    ProtocolModel,
+    Seed,
+    Standing,
+    Temperature,
+    TemplateArguments,
+    TopK,
+    TopP,
+)
 from server.fields.output import SchemaName
-from server.fields.standing import Standing
 from server.fields.tools import MAX_TOOLS, FunctionName
 
 MEDIA_PARTS = frozenset(

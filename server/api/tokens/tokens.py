@@ -6,9 +6,8 @@ import orjson
 
 from server.api.tokens.body import DetokenizeBody, TemplateBody, TokenizeBody
 from server.fields.parameters import CHAT_PARAMETERS, Parameter, honoured, ignored, table_of
-from server.generate.context_guard import biggest_message
-from server.generate.convert import checked_ids
-from server.generate.prompts import chat_prompt
+from server.generate.plan import checked_ids
+from server.generate.prompts import biggest_message, chat_prompt
 from server.served import ServedModel, Tokenizer
 
 TOKENIZE_PARAMETERS: dict[str, Parameter] = {

@@ -10,7 +10,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.request import FinishEvent, FinishReason, Request, SamplingParams, TextEvent
 from engine.service import EngineService
 from engine.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.emit.kv_group import KvGroupState
-from kernels.attention.attention_parts import PartPlan, partial_floats
+from kernels.attention.attention import PartPlan, partial_floats
 from kernels.attention.kv_cache import BLOCK_TOKENS
 
 MAX_ROWS = 64

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import ModelError
 from engine.families.family import KvLayers
-from engine.families.gemma3_config import Gemma3Config, read_gemma3_config
+from engine.families.gemma3 import Gemma3Config, read_gemma3_config
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.weights_file import WeightsFile
 from tests.tiny_families import write_tiny_family

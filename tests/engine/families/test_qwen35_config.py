@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelFileError, OctavoError, UnsupportedModelError
-from engine.families.qwen35_config import Qwen35Config, read_qwen35_config
+from engine.families.qwen35 import Qwen35Config, read_qwen35_config
 from engine.weights.files.open_weights import open_weights
 from kernels.delta.recurrent import DeltaShape
 from tests.tiny_qwen35 import write_tiny_qwen35

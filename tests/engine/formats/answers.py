@@ -19,8 +19,7 @@ from engine.formats.detection import (
     tag_tokens,
 )
 from engine.formats.parser import AnswerParser
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
-from engine.formats.tools import Tool
+from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning, Tool
 from engine.request import Token
 from engine.text.bpe import letter_bytes
 from engine.text.tokenizer import Tokenizer

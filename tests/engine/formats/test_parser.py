@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
-from engine.formats.tools import Tool
+from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning, Tool
 from engine.request import Token
 from tests.engine.formats.answers import FORMATS, calls_of, ended, make, parse, read, tokens_of
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.formats import reader as reader_module
-from engine.formats.tools import Tool
+from engine.formats.parts import Tool
 from engine.request import Token
 from tests.engine.formats.answers import FORMATS, calls_of, ended, make, parse, pieces_of, tokens_of
 from tests.engine.formats.test_parser import TWO_CALLS, WEATHER

@@ -11,8 +11,7 @@ import pytest
 from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import RequestError
 from engine.formats.answer_format import AnswerFormat
-from engine.formats.parts import Content, Reasoning
-from engine.formats.tools import Tool, ToolChoice
+from engine.formats.parts import Content, Reasoning, Tool, ToolChoice
 from engine.request import Token
 from engine.text.tokenizer import Tokenizer
 from tests.engine.formats.answers import FORMATS, calls_of, ended, make, parse

@@ -13,7 +13,7 @@ import pytest
 from engine.emit.delta_layer import delta_kernels
 from engine.emit.mixture_emitter import mixture_kernels
 from engine.loading.compile_kernels import kernel_groups
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
 from kernels.build import code_store
@@ -21,13 +21,13 @@ from kernels.build.compile_processes import _queue, _start
 from kernels.build.jit import find
 from kernels.delta.recurrent import DeltaShape
 from kernels.quant.types.weight_types import WEIGHT_TYPES
-from kernels.sampling import mask
+from kernels.sampling import logits
 from tests.tiny_models import write_tiny_llama
 
 ROOT = Path(__file__).parents[3]
 LOAD = """
     import sys
-    from engine.loading.loaded import RunnerOptions, load_runner
+    from engine.loading.load_runner import RunnerOptions, load_runner
     from engine.run.runner_protocol import SequenceRows
     from engine.weights.files.gguf import GgufFile
     from kernels import compile_processes
@@ -91,7 +91,7 @@ def test_a_second_start_compiles_nothing_and_gives_the_same_bits(model: Path, ca
 
 def test_code_that_is_damaged_or_gone_is_compiled_again(model: Path, cache: Path, bits: str) -> None:
     (damaged,) = cache.rglob("kernels.matmul.norm.pack_kernel.code")
-    (gone,) = cache.rglob("kernels.sampling.mask._ban_unset.code")
+    (gone,) = cache.rglob("kernels.sampling.logits._ban_unset.code")
     before = damaged.read_bytes()
     damaged.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     gone.unlink()
@@ -120,14 +120,14 @@ def test_a_process_that_compiles_holds_the_lock_until_it_ends(tmp_path: Path, mo
     queue = _queue(1)
     with (tmp_path / "lock").open("w") as lock, (tmp_path / "lock").open("w") as other:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        worker = _start([mask.KERNELS], queue, [lock.fileno()], subprocess.DEVNULL)
+        worker = _start([logits.MASK_KERNELS], queue, [lock.fileno()], subprocess.DEVNULL)
         os.close(queue)
         lock.close()
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert worker.wait(60) == 0
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert all(kernel.is_compiled for kernel in mask.KERNELS)
+    assert all(kernel.is_compiled for kernel in logits.MASK_KERNELS)
 
 
 def test_other_processes_find_every_familys_kernels() -> None:

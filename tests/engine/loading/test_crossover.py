@@ -7,7 +7,7 @@ import pytest
 
 from engine.loading import crossover
 from engine.loading.crossover import choose_crossover, measured_crossover
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.weights.files.gguf import GgufFile
 from kernels.matmul.activations import NEVER, Activations
 from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
@@ -95,7 +95,7 @@ def test_a_models_crossover_changes_no_bit(
         tokens = random_tokens(runner, 130, seed=1)
         expected = feed(runner, tokens, range(blocks_for(130)), chunk=1)
     tiles_of_16(monkeypatch)
-    monkeypatch.setattr("engine.loading.loaded.measured_crossover", lambda *_: rows)
+    monkeypatch.setattr("engine.loading.load_runner.measured_crossover", lambda *_: rows)
     allocate, crossovers = Activations.allocate, set()
 
     def spy(max_rows: int, max_columns: int, crossover: int = NEVER) -> Activations:
@@ -113,7 +113,7 @@ def test_what_was_measured_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = GgufFile.open(write_tiny_llama(tmp_path / "tiny.gguf", types="F32"))
     tiles_of_16(monkeypatch)
     for rows, told in ((48, 48), (NEVER, None)):
-        monkeypatch.setattr("engine.loading.loaded.measured_crossover", lambda *_, rows=rows: rows)
+        monkeypatch.setattr("engine.loading.load_runner.measured_crossover", lambda *_, rows=rows: rows)
         result = load_runner(file, RunnerOptions(threads=1), lambda stage, done: None)
         result.runner.close()
         assert result.crossover == told

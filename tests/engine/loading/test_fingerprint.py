@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import ModelFileError
 from engine.loading.fingerprint import content_digest, fingerprint, source_digest
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.model import LoadOptions, ServedModel, load_model
 from engine.request import FinishEvent, Request, SamplingParams
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import OctavoError
 from engine.families.family import KvLayers
-from engine.loading.memory_plan import MemoryNeeds, plan_memory
+from engine.loading.load_runner import MemoryNeeds, plan_memory
 from kernels.attention.kv_cache import F16
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.memory.eviction import EvictionQueue
+from engine.memory.blocks import EvictionQueue
 
 
 def popped(queue: EvictionQueue[str]) -> str:

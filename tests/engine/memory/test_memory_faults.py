@@ -7,8 +7,7 @@ import pytest
 
 from engine.memory import prefix_cache
 from engine.memory.block_digest import Node
-from engine.memory.blocks import BlockPool
-from engine.memory.eviction import EvictionQueue
+from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.memory.memory import Memory
 from engine.request import Request
 from engine.run.sequence import Sequence

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ModelError, ModelFileError, OctavoError, UnsupportedModelError
-from engine.loading.loaded import LoadedRunner, RunnerOptions, load_runner
+from engine.loading.load_runner import LoadedRunner, RunnerOptions, load_runner
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
@@ -120,7 +120,7 @@ def test_a_bad_option_is_one_sentence(model: Path, options: RunnerOptions, messa
 
 
 def test_a_tier_that_the_processor_lacks_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loading.loaded.supported_tiers", lambda: ("avx2", "generic"))
+    monkeypatch.setattr("engine.loading.load_runner.supported_tiers", lambda: ("avx2", "generic"))
     with pytest.raises(OctavoError, match="cannot run the tier 'avx512'; it can run avx2, generic"):
         load(model, RunnerOptions(isa="avx512"))
 
@@ -130,7 +130,7 @@ def test_scarce_memory_shortens_the_context(
     model: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str, token_bytes: int
 ) -> None:
     block = 2 * 2 * 2 * 64 * token_bytes  # keys and values, layers, KV heads, tokens
-    monkeypatch.setattr("engine.loading.loaded.available_memory", lambda: 2 * 3 * block)
+    monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 2 * 3 * block)
     runner = load(model, RunnerOptions(threads=1, kv_type=kv_type)).runner
     assert (runner.groups[0].n_blocks, runner.context_length) == (3, 192)
     caches = runner._state.attention.groups[0].caches
@@ -139,7 +139,7 @@ def test_scarce_memory_shortens_the_context(
 
 
 def test_no_memory_for_a_single_block_is_an_error(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loading.loaded.available_memory", lambda: 1000)
+    monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 1000)
     with pytest.raises(OctavoError, match="too little free memory"):
         load(model)
 
@@ -186,7 +186,7 @@ def test_a_refused_model_leaves_no_thread_behind(tmp_path: Path, monkeypatch: py
     def refuse(runner: Runner) -> None:
         raise UnsupportedModelError("Refused.")
 
-    monkeypatch.setattr("engine.loading.loaded._warm_up", refuse)
+    monkeypatch.setattr("engine.loading.load_runner._warm_up", refuse)
     before = threading.active_count()
     with pytest.raises(UnsupportedModelError):
         load(write_tiny_llama(tmp_path / "tiny.gguf"), RunnerOptions(threads=3))

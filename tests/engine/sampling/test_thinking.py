@@ -1,7 +1,7 @@
 """When thinking is over its budget, what is forced, and when it is not."""
 
 from engine.request import Thinking
-from engine.sampling.thinking import ThinkingBudget
+from engine.sampling.token_chooser import ThinkingBudget
 
 OPEN, CLOSE = 90, (91, 92, 91, 93)
 

@@ -8,8 +8,8 @@ from engine.config import EngineConfig
 from engine.run.sequence import Sequence
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
-from engine.speculation.account import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
-from engine.speculation.guess import Guess
+from engine.speculation.draft_budget import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
+from engine.speculation.drafters import Guess
 from engine.speculation.speculation import Speculation
 from tests.engine.scripted import a_request
 

@@ -14,8 +14,7 @@ from engine.run.sequence import Sequence
 from engine.run.step import Computed
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
-from engine.speculation.mtp import ModelDrafter
-from engine.speculation.speculation import Speculation
+from engine.speculation.speculation import ModelDrafter, Speculation
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
 from tests.engine.scripted import a_request

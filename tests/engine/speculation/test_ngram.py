@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.speculation.ngram import MOST_COMPARED, LookupDrafter, TextIndex, agreement
+from engine.speculation.drafters import MOST_COMPARED, LookupDrafter, TextIndex, agreement
 
 
 def guess(tokens: list[int], most: int = 4) -> tuple[int, ...]:

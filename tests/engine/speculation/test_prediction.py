@@ -1,6 +1,6 @@
 """A predicted text is followed where the answer is it, left where it is not, and found again."""
 
-from engine.speculation.prediction import PredictionFollower
+from engine.speculation.drafters import PredictionFollower
 
 PROMPT = [90, 91]
 TEXT = tuple(range(10, 40))

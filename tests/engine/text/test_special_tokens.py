@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.special_tokens import SpecialTokens
+from engine.text.added_tokens import SpecialTokens
 
 GUARD = "\ufdd0"
 TOKENS = ["<a>", "<a>b", "><", "<<a", "x<a>", "ab", "<|im_end|>"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.stops import StopMatcher
+from engine.text.detokenizer import StopMatcher
 
 STOPS = st.lists(st.text("ab\n", min_size=1, max_size=5), max_size=5).map(tuple)
 CHUNKS = st.lists(st.text("ab\nc", max_size=6), max_size=12)

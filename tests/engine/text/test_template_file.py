@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError
-from engine.text.chat_template import ChatTemplate
-from engine.text.template_file import MAX_TEMPLATE_BYTES, given_template, read_template
+from engine.text.chat_template import MAX_TEMPLATE_BYTES, ChatTemplate, given_template, read_template
 from tests.engine.text.vocabularies import load
 
 TURNS = (Path(__file__).parents[2] / "e2e" / "data" / "gemma3_turns.jinja").read_text("utf-8")

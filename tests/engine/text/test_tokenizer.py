@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.rendered import RenderedChat
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import RenderedChat, Tokenizer
 from tests.engine.text.vocabularies import FILES, load, metadata, model, tiny_bpe_metadata, tiny_spm_metadata, tokenizer
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)

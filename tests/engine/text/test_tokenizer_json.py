@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import ModelError, ModelFileError, UnsupportedModelError
-from engine.text.pretokenizers_json import pre_tokenizer_name
+from engine.text.pretokenizers import pre_tokenizer_name
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_json import tokenizer_metadata
 from tests.engine.text.vocabularies import load, metadata, model

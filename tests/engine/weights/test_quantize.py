@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError
-from engine.weights import blocks32, floats, k_quants
+from engine.weights import quantize
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.open_weights import open_weights
 from engine.weights.quantized_file import QuantizedFile, quantized
@@ -17,13 +17,13 @@ from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, 
 from tests.tiny_models import write_tiny_llama
 
 SIMPLE = {
-    "Q8_0": blocks32.q8_0,
-    "Q4_0": blocks32.q4_0,
-    "Q4_1": blocks32.q4_1,
-    "Q5_0": blocks32.q5_0,
-    "Q5_1": blocks32.q5_1,
+    "Q8_0": quantize.q8_0,
+    "Q4_0": quantize.q4_0,
+    "Q4_1": quantize.q4_1,
+    "Q5_0": quantize.q5_0,
+    "Q5_1": quantize.q5_1,
 }
-K_QUANTS = {"Q4_K": k_quants.q4_k, "Q5_K": k_quants.q5_k, "Q6_K": k_quants.q6_k}
+K_QUANTS = {"Q4_K": quantize.q4_k, "Q5_K": quantize.q5_k, "Q6_K": quantize.q6_k}
 # Root mean squares of the errors that llama.cpp 0c1e57098 makes on standard normal values.
 LLAMA_CPP_ERRORS = {"Q4_K": 0.07142, "Q5_K": 0.03614, "Q6_K": 0.01775}
 
@@ -74,7 +74,7 @@ def test_k_quants_of_special_blocks_stay_close(name: str) -> None:
 
 def test_bf16_is_rounded_to_even_and_keeps_what_is_no_number() -> None:
     values = np.array([1.0, 1.00390625, 1.01171875, np.inf, np.nan, -2.5], np.float32)[:, None]
-    bits = floats.bf16(values).view(np.uint16)[:, 0].astype(np.uint32) << 16
+    bits = quantize.bf16(values).view(np.uint16)[:, 0].astype(np.uint32) << 16
     assert np.array_equal(bits.view(np.float32)[:4], [1.0, 1.0, 1.015625, np.inf])
     assert np.isnan(bits.view(np.float32)[4]) and bits.view(np.float32)[5] == -2.5
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
-from engine.loading.loaded import RunnerOptions, load_runner
+from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.open_weights import open_weights

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.digest import tensor_digests
 from engine.weights.files.gguf import GgufFile
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightBytes
 from engine.weights.load import Matrix, WeightLoader
 from kernels.quant.floats import FloatType
 from kernels.quant.types.weight_types import WEIGHT_TYPES, dequantize, pack

@@ -12,7 +12,7 @@ import pytest
 from kernels.build.compiler import compile_code
 from kernels.build.jit import Kernel
 from kernels.build.machine_code import MachineCode
-from kernels.build.object_file import ObjectFileError, link
+from kernels.build.compiler import ObjectFileError, link
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="this processor is no x86-64")
 

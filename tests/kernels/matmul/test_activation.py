@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernels.build.jit import njit_inline
-from kernels.matmul.activation import GELU, SILU, activate
+from kernels.matmul.elementwise import GELU, SILU, activate
 from tests.kernels import reference
 from tests.kernels.ops import Float32
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.build.jit import address
-from kernels.matmul.bias import BIAS, bias_kernel
+from kernels.matmul.elementwise import BIAS, bias_kernel
 from kernels.run.program import Program
 from tests.kernels.ops import run_program
 

@@ -7,8 +7,8 @@ import pytest
 
 from kernels.build.jit import address
 from kernels.matmul import gemv
-from kernels.matmul.activation import GELU, SILU
 from kernels.matmul.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of
+from kernels.matmul.elementwise import GELU, SILU
 from kernels.matmul.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
 from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
 from kernels.run.cpu import TIER_NUMBERS

@@ -7,8 +7,8 @@ import pytest
 
 from kernels.build.jit import njit_inline
 from kernels.measure import peak
-from kernels.run.clock import monotonic_ns
 from kernels.run.cpu import TIER_NUMBERS
+from kernels.run.program import monotonic_ns
 from tests.kernels.ops import TIERS, a_team
 
 

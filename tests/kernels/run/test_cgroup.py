@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine import machine
-from kernels.run import cgroup
+from kernels.run import cpu
 from server.cli.main import main
 
 GIB = 1 << 30
@@ -19,7 +19,7 @@ V1 = """31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for the root of the file system."""
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(cpu, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -42,12 +42,12 @@ def version_1(root: Path, group: str, files: dict[str, str | int], mounts: str =
 
 
 def test_a_machine_without_control_groups_has_no_limits(root: Path) -> None:
-    assert cgroup.memory_room() is None and cgroup.processor_quota() is None
+    assert cpu.memory_room() is None and cpu.processor_quota() is None
 
 
 def test_the_root_group_of_version_2_has_no_limit_files(root: Path) -> None:
     version_2(root, "/", {"cgroup.controllers": "cpu memory", "memory.stat": "inactive_file 4096"})
-    assert cgroup.memory_room() is None and cgroup.processor_quota() is None
+    assert cpu.memory_room() is None and cpu.processor_quota() is None
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,18 @@ def test_the_root_group_of_version_2_has_no_limit_files(root: Path) -> None:
 )
 def test_a_limit_of_version_2_leaves_so_much_memory(root: Path, files: dict[str, str | int], room: int | None) -> None:
     version_2(root, "/", files)
-    assert cgroup.memory_room() == room
+    assert cpu.memory_room() == room
 
 
 def test_files_that_were_read_count_as_free_and_shared_memory_does_not(root: Path) -> None:
     stat = f"anon 4096\nfile {GIB}\nshmem {GIB // 2}\ninactive_file {GIB // 4}\nactive_file {GIB // 8}"
     version_2(root, "/", {"memory.max": 2 * GIB, "memory.current": 3 * GIB // 2, "memory.stat": stat})
-    assert cgroup.memory_room() == GIB // 2 + GIB // 4 + GIB // 8
+    assert cpu.memory_room() == GIB // 2 + GIB // 4 + GIB // 8
 
 
 def test_what_can_be_given_back_never_lifts_the_limit(root: Path) -> None:
     version_2(root, "/", {"memory.max": GIB, "memory.current": 4096, "memory.stat": f"inactive_file {2 * GIB}"})
-    assert cgroup.memory_room() == GIB
+    assert cpu.memory_room() == GIB
 
 
 def test_the_smallest_limit_on_the_way_to_the_root_counts(root: Path) -> None:
@@ -97,40 +97,40 @@ def test_the_smallest_limit_on_the_way_to_the_root_counts(root: Path) -> None:
             "user.slice/cpu.max": "1000 100000",
         },
     )
-    assert cgroup.memory_room() == GIB and cgroup.processor_quota() == 1.5
+    assert cpu.memory_room() == GIB and cpu.processor_quota() == 1.5
 
 
 def test_a_container_that_sees_its_own_group_as_the_root(root: Path) -> None:
     version_2(root, "/", {"memory.max": 2 * GIB, "memory.current": 0, "cpu.max": "100000 100000"})
-    assert cgroup.memory_room() == 2 * GIB and cgroup.processor_quota() == 1.0
+    assert cpu.memory_room() == 2 * GIB and cpu.processor_quota() == 1.0
 
 
 def test_a_container_in_the_namespace_of_the_host(root: Path) -> None:
     mounts = V2.replace(" / /sys", " /docker/4b5f /sys")
     version_2(root, "/docker/4b5f/inner", {"cpu.max": "100000 100000", "inner/memory.max": GIB}, mounts)
-    assert cgroup.memory_room() == GIB and cgroup.processor_quota() == 1.0
+    assert cpu.memory_room() == GIB and cpu.processor_quota() == 1.0
 
 
 def test_a_mount_of_somebody_elses_group_says_nothing(root: Path) -> None:
     version_2(root, "/docker/4b5f", {"cpu.max": "100000 100000"}, V2.replace(" / /sys", " /docker/other /sys"))
-    assert cgroup.processor_quota() is None
+    assert cpu.processor_quota() is None
 
 
 def test_a_mount_from_above_the_namespace_tells_its_own_limits(root: Path) -> None:
     version_2(root, "/", {"cpu.max": "100000 100000"}, V2.replace(" / /sys", " /../.. /sys"))
-    assert cgroup.processor_quota() == 1.0
+    assert cpu.processor_quota() == 1.0
 
 
 def test_a_group_that_is_not_to_be_seen_leaves_those_above(root: Path) -> None:
     version_2(root, "/docker/gone (deleted)", {"cpu.max": "300000 100000", "docker/cpu.max": "200000 100000"})
-    assert cgroup.processor_quota() == 2.0
+    assert cpu.processor_quota() == 2.0
 
 
 def test_mount_points_may_have_blanks(root: Path) -> None:
     lay_out(root, {"proc/self/cgroup": "0::/my group"})
     lay_out(root, {"proc/self/mountinfo": r"30 23 0:26 / /mnt/all\040my\134groups rw - cgroup2 cgroup2 rw"})
     lay_out(root / "mnt/all my\\groups/my group", {"cpu.max": "200000 100000"})
-    assert cgroup.processor_quota() == 2.0
+    assert cpu.processor_quota() == 2.0
 
 
 @pytest.mark.parametrize("rubbish", ["", "rubbish", "1 2 3", "1 2 0:1 / /x rw - cgroup2", "\udcff - \udcff"])
@@ -139,13 +139,13 @@ def test_rubbish_in_the_tables_is_passed_over(root: Path, rubbish: str) -> None:
     for name in ("cgroup", "mountinfo"):
         path = root / "proc/self" / name
         path.write_text(f"{rubbish}\n{path.read_text()}", errors="surrogateescape")
-    assert cgroup.processor_quota() == 2.0
+    assert cpu.processor_quota() == 2.0
 
 
 @pytest.mark.parametrize("quota", ["max 100000", "rubbish", "1 2 3", "100000 0", "-1 100000", ""])
 def test_what_is_no_quota_of_version_2_limits_nothing(root: Path, quota: str) -> None:
     version_2(root, "/", {"cpu.max": quota})
-    assert cgroup.processor_quota() is None
+    assert cpu.processor_quota() is None
 
 
 def test_the_smallest_limit_of_version_1_counts(root: Path) -> None:
@@ -168,27 +168,27 @@ def test_the_smallest_limit_of_version_1_counts(root: Path) -> None:
             "cpuset/cpu.cfs_quota_us": 1,
         },
     )
-    assert cgroup.memory_room() == GIB + GIB // 2 + 4096 and cgroup.processor_quota() == 2.5
+    assert cpu.memory_room() == GIB + GIB // 2 + 4096 and cpu.processor_quota() == 2.5
 
 
 @pytest.mark.parametrize("limit", [9223372036854771712, (1 << 63) - 1, -1, "rubbish"])
 def test_what_is_no_limit_of_version_1_limits_nothing(root: Path, limit: str | int) -> None:
     version_1(root, "/", {"memory/memory.limit_in_bytes": limit, "memory/memory.usage_in_bytes": GIB})
-    assert cgroup.memory_room() is None
+    assert cpu.memory_room() is None
 
 
 def test_a_container_of_version_1_in_the_namespace_of_the_host(root: Path) -> None:
     mounts = V1.replace(" / /sys/fs/cgroup/", " /docker/4b5f /sys/fs/cgroup/")
     files: dict[str, str | int] = {"memory/memory.limit_in_bytes": GIB, "cpu,cpuacct/cpu.cfs_quota_us": 50000}
     version_1(root, "/docker/4b5f", files | {"cpu,cpuacct/cpu.cfs_period_us": 100000}, mounts)
-    assert cgroup.memory_room() == GIB and cgroup.processor_quota() == 0.5
+    assert cpu.memory_room() == GIB and cpu.processor_quota() == 0.5
 
 
 def test_hybrid_machines_have_each_controller_in_one_of_the_versions(root: Path) -> None:
     mounts = V1 + "\n" + V2.replace("/sys/fs/cgroup ", "/sys/fs/cgroup/unified ")
     files: dict[str, str | int] = {"memory/group/memory.limit_in_bytes": GIB, "unified/cpu.max": "100000 100000"}
     version_1(root, "/group", files, mounts)
-    assert cgroup.memory_room() == GIB and cgroup.processor_quota() == 1.0
+    assert cpu.memory_room() == GIB and cpu.processor_quota() == 1.0
 
 
 def test_doctor_tells_what_the_groups_leave(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kernels.build.jit import address
 from kernels.run.program import Program
-from kernels.sampling.likeliest import LIKELIEST, likeliest_kernel
+from kernels.sampling.logits import LIKELIEST, likeliest_kernel
 from kernels.sampling.sampling import BLOCK, argmax
 from tests.kernels.ops import Float32, run_program
 

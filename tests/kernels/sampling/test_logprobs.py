@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels.sampling.logprobs import log_softmax, natural_logarithm
+from kernels.sampling.logits import log_softmax, natural_logarithm
 from kernels.sampling.sampling import BLOCK, sampling_scratch
 
 Logits = NDArray[np.float32]

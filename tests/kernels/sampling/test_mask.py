@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.sampling.mask import WORD, ban_unset
+from kernels.sampling.logits import WORD, ban_unset
 
 
 def masked(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:

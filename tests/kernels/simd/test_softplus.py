@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.build.jit import njit_inline
-from kernels.simd.softplus import softplus_f32x16
+from kernels.simd.exp import softplus_f32x16
 from kernels.simd.vectors import load_f32x16, store_vector
 
 

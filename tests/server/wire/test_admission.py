@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from engine.errors import QueueFullError
-from engine.text.rendered import RenderedChat
+from engine.text.tokenizer import RenderedChat
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.errors import ClientGoneError
 from server.serving import ServingOptions

@@ -2,8 +2,7 @@
 
 import pytest
 
-from server.cli.banner import base_url
-from server.cli.exposure import ExposureError, check_exposure
+from server.cli.run_server import ExposureError, base_url, check_exposure
 from server.wire.lifecycle import BindError, bind
 
 

@@ -11,9 +11,9 @@ from starlette.types import Message, Receive
 
 from server.errors import BodyTooLargeError, ClientGoneError, RequestTimeoutError, UploadsFullError
 from server.serving import ServingOptions
-from server.wire import body_intake
+from server.wire import body
 from server.wire.admission import POST_WORK, Work
-from server.wire.body_intake import Body, BodyIntake
+from server.wire.body import Body, BodyIntake
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model
 from tests.server.wire.test_http_protocol import all_received
@@ -151,7 +151,7 @@ def left(piece: bytes) -> Upload:
 
 @pytest.fixture
 def no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_intake, "SHORT_RESERVE", 0)
+    monkeypatch.setattr(body, "SHORT_RESERVE", 0)
 
 
 @pytest.mark.usefixtures("no_reserve")
@@ -183,8 +183,8 @@ async def test_a_body_that_is_itself_the_largest_is_refused_and_whole_ones_stay(
 
 
 async def test_large_bodies_that_wait_leave_room_for_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_intake, "SHORT_RESERVE", 20)
-    monkeypatch.setattr(body_intake, "SHORT_BYTES", 10)
+    monkeypatch.setattr(body, "SHORT_RESERVE", 20)
+    monkeypatch.setattr(body, "SHORT_BYTES", 10)
     intake = BodyIntake(100, 30.0, most_held=100)
     large, *short = Upload(), Upload(), Upload(), Upload()
     large.send(b"w" * 100, ends=True)

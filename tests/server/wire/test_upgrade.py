@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from server.serving import ServingOptions
-from server.wire.http_parser import RequestParser
+from server.wire.http_protocol import RequestParser
 from tests.fuzz.bodies import BODIES
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model

@@ -3,7 +3,7 @@
 import gguf
 import pytest
 
-from engine.weights.files.ggml_types import GGML_TYPES
+from engine.weights.files.gguf_tensors import GGML_TYPES
 
 
 @pytest.mark.parametrize("type_id", sorted(GGML_TYPES))

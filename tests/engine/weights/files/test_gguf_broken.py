@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
-from engine.weights.files.extents import checked_extent
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.gguf_values import MAX_HEADER_BYTES
+from engine.weights.files.mapped_bytes import checked_extent
 from tests.engine.weights.gguf_bytes import (
     ARCHITECTURE,
     ARRAY,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
 from engine.weights.files.gguf import GgufFile
-from engine.weights.files.weight_bytes import WeightBytes
+from engine.weights.files.weights_file import WeightBytes
 from engine.weights.load import Experts, WeightLoader
 from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
 from tests.kernels.ops import random_matrix

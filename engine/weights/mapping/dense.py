@@ -1,9 +1,17 @@
-"""llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them."""
+"""Llama, Qwen2 and Qwen3 of Hugging Face -> GGUF's names and keys.
+
+qwen3: norms on the heads of queries and keys; nothing changes its order.
+
+llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them.
+
+qwen2: biases on queries, keys and values; nothing changes its order.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 
+from engine.errors import UnsupportedModelError
 from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config import (
     attention_metadata,
@@ -15,6 +23,7 @@ from engine.weights.mapping.config import (
 from engine.weights.mapping.names import (
     ATTENTION,
     FEED_FORWARD,
+    HEAD_NORMS,
     Stored,
     check_size,
     in_layers,
@@ -59,3 +68,32 @@ def _paired(name: str, recipe: Recipe, head_dim: int, config: Metadata) -> Recip
     if name.endswith(".bias"):
         return replace(recipe, columns=order(np.arange(recipe.shape[0])))
     return replace(recipe, rows=order)
+
+
+_QKV_BIASES = {f"self_attn.{letter}_proj.bias": f"attn_{letter}.bias" for letter in "qkv"}
+
+
+def map_qwen2(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen2 and Qwen2.5."""
+    check_common(config)
+    values = attention_metadata(config) | rope_metadata(config, rope_parameters(config))
+    values["feed_forward_length"] = config.integer("intermediate_size", minimum=1)
+    return Mapped("qwen2", values, translated(text_tensors(stored), ATTENTION | _QKV_BIASES | FEED_FORWARD, config))
+
+
+def check_common(config: Metadata) -> None:
+    """Raise UnsupportedModelError for what no Qwen model that this version runs does."""
+    check_activation(config, "silu")
+    if config.flag("use_sliding_window", False):
+        raise UnsupportedModelError(f"{config.path} uses sliding windows, which this version cannot do for its family.")
+
+
+DEFAULT_HEAD_DIM = 128
+
+
+def map_qwen3(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen3, dense."""
+    check_common(config)
+    values = attention_metadata(config, DEFAULT_HEAD_DIM) | rope_metadata(config, rope_parameters(config))
+    values["feed_forward_length"] = config.integer("intermediate_size", minimum=1)
+    return Mapped("qwen3", values, translated(text_tensors(stored), ATTENTION | HEAD_NORMS | FEED_FORWARD, config))

@@ -1,4 +1,8 @@
-"""The experts of a mixture: GGUF has one tensor a layer for all gates, one for all ups and one for all downs.
+"""Mixtures of experts of Hugging Face -> GGUF's names and keys.
+
+qwen3moe: qwen3's attention, and a mixture of experts in every layer.
+
+The experts of a mixture: GGUF has one tensor a layer for all gates, one for all ups and one for all downs.
 
 Folders hold them merged, `mlp.experts.gate_up_proj` [experts, gates then ups, hidden] and `mlp.experts.down_proj`, or
 one tensor an expert, `mlp.experts.7.gate_proj.weight`.
@@ -6,12 +10,15 @@ one tensor an expert, `mlp.experts.7.gate_proj.weight`.
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.safetensors_file import StoredTensor
-from engine.weights.mapping.names import Stored, layer_of
-from engine.weights.mapping.recipe import Recipe, half_of_each
+from engine.weights.mapping.config import attention_metadata, rope_metadata, rope_parameters
+from engine.weights.mapping.dense import DEFAULT_HEAD_DIM, check_common
+from engine.weights.mapping.names import ATTENTION, HEAD_NORMS, Stored, in_layers, layer_of, text_tensors, translated
+from engine.weights.mapping.recipe import Mapped, Recipe, half_of_each
 
 _SINGLE = re.compile(r"mlp\.experts\.(\d{1,5})\.(gate|up|down)_proj\.weight", re.ASCII)
 _MERGED = re.compile(r"mlp\.experts\.(gate_up|down)_proj", re.ASCII)
@@ -70,3 +77,29 @@ def _joined(name: str, experts: dict[int, StoredTensor], count: int, config: Met
         raise ModelFileError(f"{config.path} does not fit its tensors: of the {count} of {name}, {what}.")
     sources = tuple(experts[number].name for number in range(count))
     return Recipe(shape=(count, *experts[0].shape), sources=sources)
+
+
+_ROUTER = {"post_attention_layernorm.weight": "ffn_norm.weight", "mlp.gate.weight": "ffn_gate_inp.weight"}
+
+
+def map_qwen3moe(config: Metadata, stored: Stored) -> Mapped:
+    """Qwen3 mixtures: 30B-A3B, 235B-A22B, Coder."""
+    check_common(config)
+    if not config.flag("norm_topk_prob", False):
+        raise UnsupportedModelError(f"{config.path} does not scale its experts' shares to 1, which GGUF cannot say.")
+    if config.integer("decoder_sparse_step", 1) != 1 or config.values.get("mlp_only_layers"):
+        raise UnsupportedModelError(f"{config.path} has layers without experts, which this version cannot run.")
+    values = attention_metadata(config, DEFAULT_HEAD_DIM) | rope_metadata(config, rope_parameters(config))
+    values |= {
+        "feed_forward_length": config.integer("intermediate_size", minimum=1),
+        "expert_count": expert_count(config),
+        "expert_used_count": config.integer("num_experts_per_tok", minimum=1),
+        "expert_feed_forward_length": config.integer("moe_intermediate_size", minimum=1),
+    }
+    tensors = text_tensors(stored)
+    experts = {name: tensor for name, tensor in tensors.items() if is_expert(name)}
+    rest = {name: tensor for name, tensor in tensors.items() if name not in experts}
+    recipes = translated(rest, ATTENTION | HEAD_NORMS | _ROUTER, config) | expert_recipes(experts, config)
+    for name in in_layers(recipes, "ffn_gate_inp.weight"):
+        recipes[name] = replace(recipes[name], float32=True)
+    return Mapped("qwen3moe", values, recipes)
