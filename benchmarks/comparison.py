@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from kernels.run.cpu import cpu_name
+from kernels.machine.cpu import cpu_name
 
 # One measurement, with the keys that `octavo bench engine --json` and llamacpp_baseline.py share.
 Line = dict[str, object]

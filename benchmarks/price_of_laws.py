@@ -24,13 +24,14 @@ from engine.loading.load_runner import choose_isa
 from engine.machine import last_level_cache
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.build.jit import Kernel, address, kernel
+from kernels.machine.cpu import usable_cores
 from kernels.matmul.activations import TILE_WIDTHS
 from kernels.matmul.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumulators
 from kernels.quant.accumulate import accumulate_block
 from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
-from kernels.run.cpu import TIER_NUMBERS, usable_cores
 from kernels.run.program import TILE_SIGNATURE, record_at
 from kernels.run.team import Team
+from kernels.simd.tiers import TIERS_BY_NAME
 from kernels.simd.vectors import load_i64
 
 Line = dict[str, object]
@@ -109,7 +110,7 @@ def measure(
     megabytes: of weights that a turn goes through; None: so many that they come from memory.
     """
     isa = choose_isa(None)
-    tier, team = TIER_NUMBERS[isa], Team(usable_cores())
+    tier, team = TIERS_BY_NAME[isa].number, Team(usable_cores())
     weight_bytes = megabytes << 20 if megabytes else max(256 << 20, 4 * last_level_cache())
     try:
         for name in names:

@@ -16,7 +16,8 @@ from engine.errors import OctavoError
 from kernels.build import cache_folder as folders
 from kernels.build import code_store
 from kernels.build.cache_folder import CacheFolderError
-from kernels.run.cpu import cpu_name, memory_room, supported_tiers, usable_cores
+from kernels.machine.cpu import cpu_name, memory_room, usable_cores
+from kernels.simd.tiers import supported_tiers
 
 
 def cache_folder() -> Path:

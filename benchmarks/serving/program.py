@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.version import VERSION
-from kernels.run.cpu import cpu_name
+from kernels.machine.cpu import cpu_name
 
 _QUIET_LOAD = 0.5
 Figures = Mapping[str, object]

@@ -272,7 +272,7 @@ class Emitter:
         }
         self.program.emit(
             rotary.ROTARY,
-            address(rotary.rotary_kernel(kv_type.number, self._tier)),
+            address(rotary.rotary_kernel(kv_type.number)),
             "rotary",
             gated=self._buffer("query_gate") if gated else 0,
             key=self._buffer("key"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.attention.attention import PART, PartPlan, Tile, max_parts
 from kernels.attention.kv_cache import BLOCK_TOKENS, GROUP, KvType
-from kernels.run.memory import zeroed
+from kernels.machine.memory import zeroed
 
 Filled = tuple[list[int], list[Tile], list[list[int]]]  # rows of each sequence, tiles, block tables
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from engine.run.runner_protocol import MAX_KEPT_ROWS, SequenceRows
 from kernels.delta.gated_delta import scratch_floats
 from kernels.delta.recurrent import LAYER, SPAN, SPANS, TRAIL_ROWS, DeltaShape
-from kernels.run.memory import zeroed
+from kernels.machine.memory import zeroed
 from kernels.run.program import Program
 
 

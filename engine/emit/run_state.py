@@ -10,9 +10,9 @@ from engine.emit.kv_group import KvGroupState
 from engine.emit.recurrent_state import RecurrentState
 from kernels.attention.attention import PartPlan, partial_floats, scratch_floats
 from kernels.attention.kv_cache import F16, STEP, KvType
+from kernels.machine.memory import zeroed
 from kernels.matmul.activations import Activations
 from kernels.matmul.gated_matmul import MAX_UNIT_GROUPS, rows_at_once
-from kernels.run.memory import zeroed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ def kernel_groups(
         [*sampling.KERNELS, *logits.LOGPROB_KERNELS, *logits.MASK_KERNELS],
         *([kernel] for kernel in own_kernels),
         [*team.KERNELS, read_kernel()],
-        [rotary_kernel(kv_type, tier)],
+        [rotary_kernel(kv_type)],
         [gated_kernel()],
         [kernel for kind in kinds for kernel in loading_kernels(kind, activations)],
         [norm_kernel()],

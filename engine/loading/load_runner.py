@@ -28,8 +28,9 @@ from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.load import WeightLoader
 from kernels.attention.kv_cache import BLOCK_TOKENS, KV_TYPES, KvType
+from kernels.machine.cpu import usable_cores
 from kernels.matmul.activations import NEVER
-from kernels.run.cpu import TIER_NUMBERS, supported_tiers, usable_cores
+from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
 
 # Of what the lanes' windows and states leave: for windows and states in the prefix cache.
 _CACHED_SHARE = 4
@@ -165,7 +166,7 @@ def _load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) 
     isa, threads, kv_type = choose_isa(options.isa), choose_threads(options.threads), choose_kv_type(options.kv_type)
     context = choose_context(config, options.context_length)
     memory = _plan_memory(config, context, options, kv_type)
-    tier = TIER_NUMBERS[isa]
+    tier = TIERS_BY_NAME[isa].number
     own_kernels = family.own_kernels(config, options.activations, tier)
     compile_kernels(
         config,
@@ -215,8 +216,8 @@ def choose_isa(asked: str | None) -> str:
     there = supported_tiers()
     if asked is None:
         return there[0]
-    if asked not in TIER_NUMBERS:
-        raise OctavoError(f"There is no instruction tier {asked!r}; --isa takes one of {', '.join(TIER_NUMBERS)}.")
+    if asked not in TIERS_BY_NAME:
+        raise OctavoError(f"There is no instruction tier {asked!r}; --isa takes one of {', '.join(TIERS_BY_NAME)}.")
     if asked not in there:
         raise OctavoError(f"This processor cannot run the tier {asked!r}; it can run {', '.join(there)}.")
     return asked

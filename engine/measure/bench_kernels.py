@@ -19,8 +19,8 @@ from kernels.matmul.activations import MATRIX_TILE_WIDTH, TILE_WIDTHS, has_matri
 from kernels.measure.bandwidth import ReadProbe
 from kernels.measure.peak import PeakProbe
 from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.team import Team
+from kernels.simd.tiers import TIERS_BY_NAME
 
 _LEAST_BYTES = 256 << 20
 Line = dict[str, object]
@@ -54,10 +54,10 @@ def bench_kernels(options: KernelOptions) -> Iterator[Line]:
     try:
         read = ReadProbe(team, max(1, weight_bytes >> 20))
         for kind in kinds:
-            peak = PeakProbe(team, TIER_NUMBERS[isa], floats=kind.takes_floats)
+            peak = PeakProbe(team, TIERS_BY_NAME[isa].number, floats=kind.takes_floats)
             for outputs, columns in options.shapes:
                 matrix = TimedMatrix(kind, outputs, columns, weight_bytes)
-                works = _works(team, TIER_NUMBERS[isa], matrix, options.rows)
+                works = _works(team, TIERS_BY_NAME[isa].number, matrix, options.rows)
                 for line in _measure(matrix, works, read, peak, options.repeats):
                     yield {**common, **line}
     finally:

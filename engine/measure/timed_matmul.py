@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from engine.errors import OctavoError
 from engine.machine import available_memory
 from kernels.build.jit import address
+from kernels.machine.memory import zeroed
 from kernels.matmul import gemv
 from kernels.matmul.activations import NEVER, Activations, form_of
 from kernels.matmul.norm import PACK, pack_kernel
@@ -18,7 +19,6 @@ from kernels.quant.floats import FloatType
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into
 from kernels.quant.types.weight_types import WeightType, blocks_of
-from kernels.run.memory import zeroed
 from kernels.run.program import Program
 from kernels.run.team import Team
 

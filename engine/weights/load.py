@@ -14,13 +14,13 @@ from engine.weights.digest import PIECE_BYTES, Piece, joined, piece_digest, piec
 from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.weights_file import WeightBytes, WeightsFile, checked_tensor
 from kernels.build.jit import Kernel
+from kernels.machine.cpu import usable_cores
+from kernels.machine.memory import Arena
 from kernels.quant.floats import F32_TYPE
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into, packer
 from kernels.quant.rows import RowReader, dequantize_rows, row_dequantizer
 from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
-from kernels.run.cpu import usable_cores
-from kernels.run.memory import Arena
 
 
 @dataclass(frozen=True, slots=True)

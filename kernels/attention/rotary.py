@@ -24,7 +24,6 @@ from kernels.attention.kv_cache import BLOCK_TOKENS, CHUNK, F16, F32, GROUP, KV_
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.build.toolchain import intrinsic, ir, types
 from kernels.matmul.norm import normalize
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import claim_task, op_record, record_at
 from kernels.simd.halves import float_to_half
 from kernels.simd.vectors import (
@@ -54,15 +53,14 @@ _SMALLEST_NORMAL = np.float32(1.1754944e-38)
 
 
 @intrinsic(prefer_literal=True)
-def store_elements(typingctx, value, address, stride, kind, tier):
+def store_elements(typingctx, value, address, stride, kind):
     """Store 16 float32 as elements of a KV type, `stride` elements apart; for q8_0 they are whole numbers already."""
     kv_type, step = KV_TYPES_BY_NUMBER[kind.literal_value], stride.literal_value
-    native = tier.literal_value != TIER_NUMBERS["generic"]
 
     def codegen(context, builder, signature, arguments):
         value, address = arguments[:2]
         if kv_type is F16:
-            value = float_to_half(builder, value, native)
+            value = float_to_half(builder, value)
         elif kv_type is not F32:
             value = builder.fptosi(value, ir.VectorType(I8, 16))
         if step == 1:
@@ -73,7 +71,7 @@ def store_elements(typingctx, value, address, stride, kind, tier):
                 store(builder, builder.extract_element(value, I32(i)), place)
         return context.get_dummy_value()
 
-    return types.none(f32x16, types.uintp, stride, kind, tier), codegen
+    return types.none(f32x16, types.uintp, stride, kind), codegen
 
 
 @njit_inline
@@ -180,7 +178,7 @@ def _multiply(head, dim, scale):
 
 
 @kernel(KERNEL_SIGNATURE)
-def rotary_kernel(kind: int, tier: int) -> Any:
+def rotary_kernel(kind: int) -> Any:
     """Compile the op for a type of keys and values (KvType.number); a task is one row."""
     size, scaled = KV_TYPES_BY_NUMBER[kind].element_bytes, int(KV_TYPES_BY_NUMBER[kind].scaled)
 
@@ -228,7 +226,7 @@ def rotary_kernel(kind: int, tier: int) -> Any:
                         store_f32(key_scale, keys + scale_at)
                         store_f32(value_scale, values + scale_at)
                         a, b = divided(a, key_scale), divided(b, value_scale)
-                    store_elements(a, key_at + np.uintp(dimension * CHUNK * size), CHUNK, kind, tier)
-                    store_elements(b, value_at + np.uintp(dimension * size), 1, kind, tier)
+                    store_elements(a, key_at + np.uintp(dimension * CHUNK * size), CHUNK, kind)
+                    store_elements(b, value_at + np.uintp(dimension * size), 1, kind)
 
     return rotary_op

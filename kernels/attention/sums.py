@@ -18,12 +18,11 @@ from typing import Any
 
 from kernels.attention.kv_cache import BLOCK_TOKENS, CHUNK, F16, F32, KV_TYPES_BY_NUMBER, SCALED, KvType
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.simd.halves import half_to_float
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import F32 as FLOAT
 from kernels.simd.vectors import I8, I16, I32, I64, fused_multiply_add, load, pointer, splat, store
 
-_WIDE = {TIER_NUMBERS["avx512"], TIER_NUMBERS["amx"]}  # tiers with vectors of 16 numbers; the others take 8
 # By vector width: how many chunks of 16 columns are summed at once for 1, 2, ... lanes; the last is how most lanes run.
 _CHUNKS_AT_ONCE = {8: (4, 2, 1, 1, 1, 1), 16: (4, 4, 4, 4)}
 
@@ -50,7 +49,7 @@ class _Sums(ABC):
     @property
     def width(self):
         """Numbers of a vector."""
-        return 16 if self.tier in _WIDE else 8
+        return TIERS_BY_NUMBER[self.tier].lanes
 
     @abstractmethod
     def _scales(self, i, chunk, start):
@@ -118,9 +117,7 @@ class _Sums(ABC):
         if self.kind is F32:
             return load(builder, address, ir.VectorType(FLOAT, self.width))
         if self.kind is F16:
-            return half_to_float(
-                builder, load(builder, address, ir.VectorType(I16, self.width)), self.tier != TIER_NUMBERS["generic"]
-            )
+            return half_to_float(builder, load(builder, address, ir.VectorType(I16, self.width)))
         integers = load(builder, address, ir.VectorType(I8, self.width))
         floats = builder.sitofp(integers, ir.VectorType(FLOAT, self.width))
         return builder.fmul(floats, self._scales(i, chunk, start))

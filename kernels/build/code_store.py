@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernels.build.cache_folder import private_folder, temporary_private_folder
-from kernels.run.cpu import description
+from kernels.machine.cpu import description
 from kernels.build.machine_code import MachineCode
 
 _FOLDERS_KEPT = 4

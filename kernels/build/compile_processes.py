@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kernels.build import code_store
-from kernels.run.cpu import usable_cores
+from kernels.machine.cpu import usable_cores
 from kernels.build.jit import Kernel
 from kernels.build.machine_code import MachineCode
 from kernels.build.toolchain import COMPILES_HERE

@@ -29,8 +29,8 @@ from kernels.delta.recurrent import (
     trail_key,
     trail_row,
 )
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import claim_task, op_record, record_at
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vector_rows import (
     accumulate,
     advance_row,
@@ -57,8 +57,8 @@ def scratch_floats(shape: DeltaShape) -> int:
 
 def blocks_at_once(shape: DeltaShape, tier: int) -> int:
     """Return how many vectors of 16 columns the passes take together: the sums of two must stay in registers."""
-    is_wide = tier in (TIER_NUMBERS["avx512"], TIER_NUMBERS["amx"])
-    return min(4 if is_wide else 2, shape.part_columns // 16)
+    registers = 4 if TIERS_BY_NUMBER[tier].lanes == 16 else 2
+    return min(registers, shape.part_columns // 16)
 
 
 @njit_inline

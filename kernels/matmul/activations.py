@@ -31,8 +31,8 @@ from kernels.quant.block256 import KIND256, LOW_SCALE, SCALE, SIDE256_BYTES, SUM
 from kernels.quant.block256 import VALUES as VALUES256
 from kernels.quant.floats import FloatType
 from kernels.quant.types.weight_types import WeightType
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import record_at
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import (
     I64,
     absolute,
@@ -87,7 +87,7 @@ PACKED = np.dtype(
 
 def has_matrix_tiles(tier: int) -> bool:
     """Tell whether a tier has tiles of 16 rows."""
-    return tier == TIER_NUMBERS["amx"]
+    return TIERS_BY_NUMBER[tier].has_tiles
 
 
 def form_of(kind: WeightType) -> int:

@@ -15,7 +15,7 @@ from kernels.quant.blocks import accumulator_type
 from kernels.quant.floats import accumulate_value
 from kernels.quant.types.weight_types import BlockType
 from kernels.run.program import TILE_SIGNATURE, op_record, record_at
-from kernels.simd.dot import DOTS_BY_TIER
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import I64, load, load_i64, store
 
 MATMUL = op_record(
@@ -52,7 +52,7 @@ def zero_accumulators(typingctx, lanes, tier):
 @intrinsic(prefer_literal=True)
 def store_accumulators(typingctx, accumulators, output, stride, add, lanes, tier):
     """Store (or add) the sums of 16 outputs for each lane; stride in bytes between the lanes' rows."""
-    width, rows = lanes.literal_value, DOTS_BY_TIER[tier.literal_value].rows
+    width, rows = lanes.literal_value, TIERS_BY_NUMBER[tier.literal_value].dot.rows
 
     def codegen(context, builder, signature, arguments):
         values, output, stride, add = arguments[:4]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, address, kernel
-from kernels.run.memory import address_of, zeroed
+from kernels.machine.memory import address_of, zeroed
 from kernels.run.program import Program, claim_task, op_record, record_at
 from kernels.run.team import Team
 from kernels.simd.vectors import load_f32x16, reduce_add, splat_f32x16, store_f32

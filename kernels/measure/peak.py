@@ -15,10 +15,10 @@ import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, address, kernel
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
-from kernels.run.memory import zeroed
+from kernels.machine.memory import zeroed
 from kernels.run.program import Program, claim_task, op_record, record_at
 from kernels.run.team import Team
-from kernels.simd.dot import DOTS_BY_TIER
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import F32, FLOATS_BY_LANES, I64, VectorType, fused_multiply_add, load, splat, store
 
 PEAK = op_record(operands="u8", sums="u8", steps="i8")
@@ -30,8 +30,8 @@ _THREAD_BYTES = 16384  # of operands, and of sums, for each thread
 
 @functools.cache
 def _sum_type(tier, floats):
-    rows = DOTS_BY_TIER[tier].rows
-    sums = DOTS_BY_TIER[tier](None, 15, 0).sums
+    rows = TIERS_BY_NUMBER[tier].dot.rows
+    sums = TIERS_BY_NUMBER[tier].dot(None, 15, 0).sums
     return FLOATS_BY_LANES[rows] if floats else VectorType(f"i32x{rows}", sums.element, rows)
 
 
@@ -48,7 +48,7 @@ def _zero_sums(typingctx, tier, floats):
 @intrinsic(prefer_literal=True)
 def _add_step(typingctx, sums, weights, activations, tier, floats):
     """Add the products of one step; weights: 64 bytes for each vector, activations: 4 for each."""
-    dot, emit = DOTS_BY_TIER[tier.literal_value], _emit_floats if floats.literal_value else _emit_dots
+    dot, emit = TIERS_BY_NUMBER[tier.literal_value].dot, _emit_floats if floats.literal_value else _emit_dots
 
     def codegen(context, builder, signature, arguments):
         values = cgutils.unpack_tuple(builder, arguments[0], sums.count)
@@ -120,7 +120,7 @@ class PeakProbe:
         self._operands = zeroed((team.threads * _THREAD_BYTES,), np.uint8)
         self._operands[:] = 1  # as float32 2.4e-38, a normal number
         self._sums = zeroed((team.threads * _THREAD_BYTES,), np.uint8)
-        products = DOTS_BY_TIER[tier].rows * (1 if floats else 4) * _WEIGHTS * _ACTIVATIONS * _DEPTH * _STEPS
+        products = TIERS_BY_NUMBER[tier].dot.rows * (1 if floats else 4) * _WEIGHTS * _ACTIVATIONS * _DEPTH * _STEPS
         self._operations = 2 * products * team.threads
         self._program = Program()
         self._program.emit(

@@ -4,7 +4,7 @@ from kernels.build.toolchain import cgutils, intrinsic, types
 from kernels.quant.block32 import BLOCK32_BY_NUMBER, Block32Emitter
 from kernels.quant.block256 import BLOCK256_BY_NUMBER, Block256Emitter
 from kernels.quant.blocks import emit_planes
-from kernels.simd.dot import DOTS_BY_TIER
+from kernels.simd.tiers import TIERS_BY_NUMBER
 
 
 def block_type(number):
@@ -26,7 +26,7 @@ def accumulate_block(typingctx, accumulators, block, quads, fine, side, kind, la
     quads, fine: addresses of int8 [values / 4][lanes][4]; side: address of the side data [side_rows][lanes].
     """
     weight_type, width = block_type(kind.literal_value), lanes.literal_value
-    make_dot = DOTS_BY_TIER[tier.literal_value]
+    make_dot = TIERS_BY_NUMBER[tier.literal_value].dot
 
     def codegen(context, builder, signature, arguments):
         values, block, quads, fine, side = arguments[:5]

@@ -12,9 +12,8 @@ import numpy as np
 
 from kernels.build.toolchain import cgutils, ir, types
 from kernels.quant.quads import ROWS
-from kernels.run.cpu import has_half_instructions
-from kernels.simd.dot import DOTS_BY_TIER
 from kernels.simd.halves import half_to_float
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import F32, FLOATS_BY_LANES, I8, I16, I32, I64, call, constant, load, splat, stack_array
 
 LOW_PLANE_FACTOR = 1 / 128
@@ -99,7 +98,7 @@ def emit_planes(builder, accumulators, quads, fine, side, kind_row, width, add_p
 def load_f16(builder, address, part, rows):
     """`rows` of 16 f16 numbers as a float vector."""
     halves = load(builder, builder.add(address, I64(2 * rows * part)), ir.VectorType(I16, rows))
-    return half_to_float(builder, halves, has_half_instructions())
+    return half_to_float(builder, halves)
 
 
 def load_e8m0(builder, address, part, rows):
@@ -131,5 +130,5 @@ def side_by_side(values, groups):
 
 def accumulator_type(lanes, tier):
     """The tuple of vectors that holds the sums of 16 rows for `lanes` rows of activations."""
-    rows = DOTS_BY_TIER[tier].rows
+    rows = TIERS_BY_NUMBER[tier].dot.rows
     return types.UniTuple(FLOATS_BY_LANES[rows], lanes * (ROWS // rows))

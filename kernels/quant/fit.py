@@ -7,7 +7,7 @@ minimum) for those numbers follows by least squares, and the grid of least error
 import numpy as np
 
 from kernels.build.jit import c_function, njit_inline
-from kernels.run.memory import address_of
+from kernels.machine.memory import address_of
 from kernels.run.program import array_at
 
 GRIDS = 16  # tried a sub-block

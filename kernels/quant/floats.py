@@ -10,9 +10,8 @@ import numpy as np
 
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
 from kernels.quant.quads import ROWS
-from kernels.run.cpu import has_half_instructions
-from kernels.simd.dot import DOTS_BY_TIER
 from kernels.simd.halves import half_to_float
+from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import F32, I16, I32, I64, constant, fused_multiply_add, load, splat
 
 
@@ -48,7 +47,7 @@ class FloatType:
         if self.name == "F32":
             return load(builder, address, floats)
         if self.name == "F16":
-            return half_to_float(builder, load(builder, address, ir.VectorType(I16, rows)), has_half_instructions())
+            return half_to_float(builder, load(builder, address, ir.VectorType(I16, rows)))
         bits = builder.zext(load(builder, address, ir.VectorType(I16, rows)), ir.VectorType(I32, rows))
         return builder.bitcast(builder.shl(bits, constant(bits.type, 16)), floats)
 
@@ -73,7 +72,7 @@ def dequantize(kind, raw):
 def accumulate_value(typingctx, accumulators, weights, activations, kind, lanes, tier):
     """Add one k to the accumulators: 16 weights at `weights`, `lanes` float32 activations side by side."""
     weight_type, width = FLOATS_BY_NUMBER[kind.literal_value], lanes.literal_value
-    rows = DOTS_BY_TIER[tier.literal_value].rows
+    rows = TIERS_BY_NUMBER[tier.literal_value].dot.rows
 
     def codegen(context, builder, signature, arguments):
         values, weights, activations = arguments[:3]

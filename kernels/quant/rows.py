@@ -9,12 +9,12 @@ import numpy as np
 
 from kernels.build.jit import Kernel, kernel
 from kernels.build.toolchain import intrinsic, ir, types
+from kernels.machine.memory import address_of
 from kernels.quant.blocks import load_e8m0, load_f16
 from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
 from kernels.quant.file_layout import DESCRIBED
 from kernels.quant.floats import FLOATS_BY_NUMBER, FloatType
 from kernels.quant.types.weight_types import WeightType
-from kernels.run.memory import address_of
 from kernels.simd.dot import GenericDot
 from kernels.simd.vectors import F32, I32, I64, constant, load_i64, splat, store
 

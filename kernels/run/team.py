@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.build.jit import c_function, njit_inline
+from kernels.machine.memory import address_of
 from kernels.run.atomics import (
     atomic_add,
     atomic_exchange,
@@ -19,7 +20,6 @@ from kernels.run.atomics import (
     semaphore_post,
     semaphore_wait,
 )
-from kernels.run.memory import address_of
 from kernels.run.program import SPINS_BEFORE_YIELD, Program, array_at, first_phase, record_at, run_ops, run_ops_timed
 
 # Spins of an idle worker before it sleeps; about 50 microseconds at a pause of 40 cycles.

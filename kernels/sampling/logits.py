@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.build.jit import KERNEL_SIGNATURE, c_function, kernel, njit_inline
-from kernels.run.memory import address_of
+from kernels.machine.memory import address_of
 from kernels.run.program import array_at, claim_task, op_record, record_at
 from kernels.sampling.sampling import WEIGHT_BITS, SamplingScratch, arrays_of, block_keys, keep_top_k, largest_of, weigh
 from kernels.simd.vectors import load_i64

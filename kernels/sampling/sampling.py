@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.build.jit import c_function, njit_inline
-from kernels.run.memory import address_of
+from kernels.machine.memory import address_of
 from kernels.run.program import array_at, record_at
 
 Array = np.ndarray[Any, np.dtype[Any]]

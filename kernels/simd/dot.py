@@ -203,6 +203,3 @@ class Avx2Dot(AvxVnniDot):
 def _lanes(table, count):
     """A table of 16 bytes in each 128-bit lane of a vector."""
     return ir.Constant(ir.VectorType(I8, 16 * count), list(table) * count)
-
-
-DOTS_BY_TIER: dict[int, type[GenericDot]] = {0: GenericDot, 1: Avx2Dot, 2: Avx512Dot, 3: AvxVnniDot, 4: Avx512Dot}

@@ -1,12 +1,13 @@
 """Conversions between float32 and IEEE half precision, with the same bits on every processor.
 
-Processors with F16C or AVX-512 have an instruction for each direction; elsewhere the same result comes from integer
-steps, since what LLVM would call there is a library function that may be missing. Rounding is to nearest, ties to even;
-values from 65520 on become infinite, and those below 2**-14 are rounded to multiples of 2**-24.
+Processors with F16C have an instruction for each direction, whatever the tier. Elsewhere the same result comes from
+integer steps: LLVM would call a library function there, which may be missing. Rounding is to nearest, ties to even.
+Values from 65520 on become infinite; those below 2**-14 are rounded to multiples of 2**-24.
 Source: IEEE 754-2019, binary16 (1 sign bit, 5 exponent bits with bias 15, 10 bits of fraction).
 """
 
 from kernels.build.toolchain import ir
+from kernels.machine.cpu import has_half_instructions
 from kernels.simd.vectors import F16, F32, I16, I32, constant
 
 _TWO_TO_16 = 0x47800000  # bits of 65536.0, which becomes the half's infinity
@@ -14,11 +15,11 @@ _TWO_TO_MINUS_14 = 0x38800000  # the smallest normal half
 _INFINITY = 0x7F800000
 
 
-def half_to_float(builder, halves, native):
-    """Widen a vector of int16 that holds halves; `native` uses the processor's instruction."""
+def half_to_float(builder, halves):
+    """Widen a vector of int16 that holds halves."""
     lanes = halves.type.count
     floats, integers = ir.VectorType(F32, lanes), ir.VectorType(I32, lanes)
-    if native:
+    if has_half_instructions():
         return builder.fpext(builder.bitcast(halves, ir.VectorType(F16, lanes)), floats)
     bits = builder.zext(halves, integers)
     magnitude = builder.and_(bits, constant(integers, 0x7FFF))
@@ -31,11 +32,11 @@ def half_to_float(builder, halves, native):
     return builder.bitcast(builder.or_(value, sign), floats)
 
 
-def float_to_half(builder, floats, native):
-    """Round a vector of float32 to halves, as int16; `native` uses the processor's instruction."""
+def float_to_half(builder, floats):
+    """Round a vector of float32 to halves, as int16."""
     lanes = floats.type.count
     integers, shorts = ir.VectorType(I32, lanes), ir.VectorType(I16, lanes)
-    if native:
+    if has_half_instructions():
         return builder.bitcast(builder.fptrunc(floats, ir.VectorType(F16, lanes)), shorts)
     bits = builder.bitcast(floats, integers)
     magnitude = builder.and_(bits, constant(integers, 0x7FFFFFFF))

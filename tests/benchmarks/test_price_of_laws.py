@@ -8,13 +8,13 @@ import pytest
 from benchmarks.price_of_laws import compare, in_turn, paired_tiles
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.team import Team
+from kernels.simd.tiers import TIERS_BY_NAME
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_K"])
 def test_the_free_variant_gives_the_same_sums_in_other_bits_and_the_paired_one_our_bits(name: str) -> None:
-    kind, tier, team = WEIGHT_TYPES[name], TIER_NUMBERS["generic"], Team(1)
+    kind, tier, team = WEIGHT_TYPES[name], TIERS_BY_NAME["generic"].number, Team(1)
     assert isinstance(kind, BlockType)
     try:
         matrix = TimedMatrix(kind, 48, 1024, 1)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from kernels.run import cpu
+from kernels.machine import cpu
 
 TARGET = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
 STEPS = (5, 1, 1)  # rows
@@ -32,6 +32,8 @@ def logit_bits(path: Path) -> str:
 if __name__ == "__main__":
     import numba  # noqa: F401, before kernels: that makes them compile here
 
+    from kernels.simd.tiers import supported_tiers
+
     with mock.patch.object(cpu, "_first_processor", lambda: {"flags": "sse2"}):
-        assert cpu.supported_tiers() == ("generic",)
+        assert supported_tiers() == ("generic",)
         print(logit_bits(Path(sys.argv[1])))

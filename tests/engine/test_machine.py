@@ -6,7 +6,8 @@ import pytest
 
 from engine import machine
 from engine.machine import cache_folder
-from kernels.run.cpu import supported_tiers, usable_cores
+from kernels.machine.cpu import usable_cores
+from kernels.simd.tiers import supported_tiers
 
 GIGABYTE = 1 << 30
 

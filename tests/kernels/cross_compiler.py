@@ -43,11 +43,11 @@ def main(tier: str, folder: Path, tiles: Sequence[str]) -> None:
     from kernels.build.compiler import compile_library, link
     from kernels.matmul.gemv import compile_tile
     from kernels.quant.types.weight_types import WEIGHT_TYPES
-    from kernels.run.cpu import TIER_NUMBERS
+    from kernels.simd.tiers import TIERS_BY_NAME
 
     for name in tiles:
         weight_type, _, lanes = name.rpartition("-")
-        tile = compile_tile(WEIGHT_TYPES[weight_type], int(lanes), TIER_NUMBERS[tier])
+        tile = compile_tile(WEIGHT_TYPES[weight_type], int(lanes), TIERS_BY_NAME[tier].number)
         library, entry = compile_library(tile._build(), tile._signature)
         assert link(library._get_compiled_object(), entry).image  # code for any tier can be kept
         (folder / f"{name}.ll").write_text(library.get_llvm_str())

@@ -10,8 +10,8 @@ from kernels.build.jit import address
 from kernels.delta.causal_conv import CONV, conv_kernel
 from kernels.delta.gated_delta import DELTA, blocks_at_once, delta_kernel, scratch_floats
 from kernels.delta.recurrent import HISTORY, LAYER, SPAN, SPANS, TRAIL_ROWS, DeltaShape
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import Program
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels.ops import TIERS, Float32, run_program
 
 Float64 = NDArray[np.float64]
@@ -141,7 +141,7 @@ class DeltaLayer:
         )
         program.emit(
             DELTA,
-            address(delta_kernel(blocks or blocks_at_once(shape, TIER_NUMBERS[tier]))),
+            address(delta_kernel(blocks or blocks_at_once(shape, TIERS_BY_NAME[tier].number))),
             layer=layer.ctypes.data,
             output=output.ctypes.data,
             scratch=scratch.ctypes.data,

@@ -12,8 +12,8 @@ from kernels.matmul.activations import NEVER, Activations, form_of
 from kernels.matmul.gemv import tile_functions
 from kernels.matmul.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel
 from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import OP_BYTES, Program
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels.ops import Bytes, Float32, crossover_of, random_matrix, run_program
 
 
@@ -125,7 +125,7 @@ class Layer:
                 expert_bytes=weights[0].nbytes,
                 records=records.ctypes.data,
                 **common,
-                **(tiles or tile_functions(WEIGHT_TYPES[self.name], TIER_NUMBERS[tier])),
+                **(tiles or tile_functions(WEIGHT_TYPES[self.name], TIERS_BY_NAME[tier].number)),
             )
 
         matmul(self._packed[0], self.dim, gate, barrier=False)

@@ -15,9 +15,9 @@ from kernels.quant.block32 import Block32
 from kernels.quant.block256 import Block256
 from kernels.quant.floats import FloatType
 from kernels.quant.types.weight_types import WEIGHT_TYPES, blocks_of, pack
-from kernels.run.cpu import TIER_NUMBERS, supported_tiers
 from kernels.run.program import Program
 from kernels.run.team import Team
+from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
 
 Bytes = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
@@ -37,7 +37,7 @@ def crossover_of(tier: str) -> int:
 
 def float_tiles(name: str, tier: str) -> dict[str, int]:
     """All tile functions of a type of floats: those of 16 rows need no int8 matrix tiles."""
-    kind, number = WEIGHT_TYPES[name], TIER_NUMBERS[tier]
+    kind, number = WEIGHT_TYPES[name], TIERS_BY_NAME[tier].number
     assert kind.takes_floats
     return {f"tile{width}": address(gemv.compile_tile(kind, width, number)) for width in (16, 8, 4, 2, 1)}
 
@@ -101,7 +101,7 @@ def matmul(
     most_groups: int = 1,
 ) -> Float32:
     """x times the matrix `raw`, [rows, outputs], added to `added_to` where that is given."""
-    return matmul_by(gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier]), name, raw, x, threads=threads,
+    return matmul_by(gemv.tile_functions(WEIGHT_TYPES[name], TIERS_BY_NAME[tier].number), name, raw, x, threads=threads,
                      added_to=added_to, least_groups=least_groups, most_groups=most_groups)  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.run.runner import Runner
-from kernels.run.cpu import supported_tiers
+from kernels.simd.tiers import supported_tiers
 from tests.engine.run.test_determinism import add_outliers, feed_together, shuffled_tables
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
 from tests.tiny_mixture import write_tiny_mixture

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
-from kernels.run.cpu import supported_tiers
+from kernels.simd.tiers import supported_tiers
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35

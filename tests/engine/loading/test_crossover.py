@@ -11,13 +11,13 @@ from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.weights.files.gguf import GgufFile
 from kernels.matmul.activations import NEVER, Activations
 from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
-from kernels.run.cpu import TIER_NUMBERS, supported_tiers
+from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
 from tests.tiny_mixture import write_tiny_mixture
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35
 
-AMX = TIER_NUMBERS["amx"]
+AMX = TIERS_BY_NAME["amx"].number
 MODELS: dict[str, Callable[..., Path]] = {
     "llama": write_tiny_llama,
     "qwen3moe": write_tiny_mixture,
@@ -68,14 +68,14 @@ def test_the_type_that_most_weights_have_decides(tmp_path: Path, monkeypatch: py
 def test_without_matrix_tiles_nothing_is_measured(tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = scripted(monkeypatch, 16)
     file = GgufFile.open(write_tiny_llama(tmp_path / "tiny.gguf"))
-    assert measured_crossover(file, "int8", TIER_NUMBERS[tier]) == NEVER and not asked
+    assert measured_crossover(file, "int8", TIERS_BY_NAME[tier].number) == NEVER and not asked
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16"])
 def test_both_ways_are_timed_for_every_number_of_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With tiles of floats, which any processor has; no time is asserted, but that there is one."""
     tiles_of_16(monkeypatch)
-    times = crossover._measure(WEIGHT_TYPES[kind], TIER_NUMBERS[supported_tiers()[0]])
+    times = crossover._measure(WEIGHT_TYPES[kind], TIERS_BY_NAME[supported_tiers()[0]].number)
     assert tuple(times) == crossover.ROW_COUNTS
     assert all(narrow > 0 and wide > 0 for narrow, wide in times.values())
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from engine.run.runner import Runner
 from engine.run.runner_protocol import NO_BLOCK, SequenceRows
-from kernels.run.cpu import supported_tiers
+from kernels.simd.tiers import supported_tiers
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded, random_tokens, same_bits
 from tests.tiny_families import write_tiny_family
 from tests.tiny_models import write_tiny_llama

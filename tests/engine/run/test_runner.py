@@ -12,7 +12,8 @@ from engine.loading.load_runner import LoadedRunner, RunnerOptions, load_runner
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
-from kernels.run.cpu import supported_tiers, usable_cores
+from kernels.machine.cpu import usable_cores
+from kernels.simd.tiers import supported_tiers
 from tests.engine.runners import feed, loaded, same_bits
 from tests.tiny_models import write_tiny_llama
 

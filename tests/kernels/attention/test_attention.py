@@ -6,8 +6,8 @@ import pytest
 from kernels.attention.attention import ATTENTION, attention_kernel, rows_per_tile, scratch_floats
 from kernels.attention.kv_cache import BLOCK_TOKENS, F16, KV_TYPES, KvType
 from kernels.build.jit import address
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import Program
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
 from tests.kernels.ops import Float32, run_program, same_bits
 from tests.kernels.sequences import Cache, Step, plan_for, random_numbers, step_of
@@ -33,7 +33,7 @@ def attend(
     (record, group_record, keep), program = step.records(), Program()
     program.emit(
         ATTENTION,
-        address(attention_kernel(kv_type.number, TIER_NUMBERS[tier])),
+        address(attention_kernel(kv_type.number, TIERS_BY_NAME[tier].number)),
         step=record.ctypes.data,
         group=group_record.ctypes.data,
         query=query.ctypes.data,

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from kernels.attention.kv_cache import BLOCK_TOKENS, F16, F32, KV_TYPES, Q8_0, KvType
 from kernels.attention.rotary import HALVES, NEIGHBOURS, ROTARY, rotary_kernel
 from kernels.build.jit import address
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import Program
 from tests.kernels import reference
 from tests.kernels.ops import Float32, run_program, same_bits
@@ -17,7 +16,6 @@ HEADS, KV_HEADS, BLOCKS = 3, 2, 6
 SEQUENCES = [(60, 9, [4, 1]), (0, 1, [3]), (130, 2, [0, 2, 5])]
 SCALE, EPSILON = 0.25, 1e-5
 TYPES = tuple(KV_TYPES.values())
-TIERS = ("generic", "avx2")  # how halves are made; the kernel names no other instruction
 Bytes = NDArray[np.uint8]
 
 
@@ -32,7 +30,6 @@ class Rotated:
         dim: int = 16,
         turning: int | None = None,
         pairing: int = NEIGHBOURS,
-        tier: str = "generic",
         threads: int = 1,
         value: Float32 | None = None,
         biased: bool = False,
@@ -62,14 +59,14 @@ class Rotated:
             "biases": self.biases.ctypes.data if biased else 0,
             "norms": self.norms.ctypes.data if normed else 0,
         }
-        self._run(TIER_NUMBERS[tier], turning, pairing, threads, addresses)
+        self._run(turning, pairing, threads, addresses)
 
-    def _run(self, tier: int, turning: int, pairing: int, threads: int, addresses: dict[str, int]) -> None:
+    def _run(self, turning: int, pairing: int, threads: int, addresses: dict[str, int]) -> None:
         table = np.stack([np.cos(self.angles), np.sin(self.angles)], axis=-1).astype(np.float32)
         (record, group, keep), program = self.step.records(), Program()
         program.emit(
             ROTARY,
-            address(rotary_kernel(self.kv_type.number, tier)),
+            address(rotary_kernel(self.kv_type.number)),
             step=record.ctypes.data,
             group=group.ctypes.data,
             **addresses,
@@ -139,42 +136,18 @@ def test_queries_may_come_with_their_gates(dim: int) -> None:
 
 
 @pytest.mark.parametrize("dim", [16, 48, 64])
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("kv_type", TYPES)
-def test_keys_and_values_are_rounded_to_their_places_and_nothing_else_is_touched(
-    kv_type: KvType, tier: str, dim: int
-) -> None:
-    run = Rotated(a_step(), kv_type, dim=dim, tier=tier)
+def test_keys_and_values_are_rounded_to_their_places_and_nothing_else_is_touched(kv_type: KvType, dim: int) -> None:
+    run = Rotated(a_step(), kv_type, dim=dim)
     keys, values = run.expected()
     assert np.array_equal(run.keys, keys) and np.array_equal(run.values, values)
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_halves_round_to_even_overflow_and_underflow_alike_on_every_tier(tier: str) -> None:
-    hard = hard_floats()
-    run = Rotated(a_step(), F16, dim=hard.shape[-1], tier=tier, value=hard)
-    assert np.array_equal(run.values, run.expected()[1])
-
-
-def hard_floats() -> Float32:
-    """Every half of both signs, its neighbours in float32 and the midpoints between halves, as values of 12 rows."""
-    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
-    above = np.append(halves[1:], np.float32(65536))
-    middle = (halves + above) / 2
-    positive = np.concatenate([halves, middle, np.nextafter(middle, halves), np.nextafter(middle, above)])
-    extremes = np.array([np.inf, 1e38, 65519.99, 65520, 65536, 1e-45, 2.0**-25, 1e-38], np.float32)
-    positive = np.concatenate([positive, extremes])
-    both = np.concatenate([positive, -positive])
-    rows = 12 * KV_HEADS
-    return np.resize(both, (12, KV_HEADS, -(-len(both) // (rows * 16)) * 16))
-
-
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("kv_type", TYPES)
-def test_what_is_no_number_stays_visible(kv_type: KvType, tier: str) -> None:
+def test_what_is_no_number_stays_visible(kv_type: KvType) -> None:
     value = np.ones((12, KV_HEADS, 32), np.float32)
     value[0, 0, 3], value[1, 0, 20] = np.nan, -np.inf
-    run = Rotated(a_step(), kv_type, dim=32, tier=tier, value=value)
+    run = Rotated(a_step(), kv_type, dim=32, value=value)
     block = run.values[run.step.tables[0, 0], 0]
     if kv_type is Q8_0:
         scales = block[BLOCK_TOKENS * 32 :].view(np.float32)
@@ -184,15 +157,14 @@ def test_what_is_no_number_stays_visible(kv_type: KvType, tier: str) -> None:
         assert np.isnan(numbers[60, 3]) and numbers[61, 20] == -np.inf
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_q8_0_takes_blocks_of_zeros_tiny_and_huge_values(tier: str) -> None:
+def test_q8_0_takes_blocks_of_zeros_tiny_and_huge_values() -> None:
     value = np.random.default_rng(1).standard_normal((12, KV_HEADS, 64)).astype(np.float32)
     value[0], value[1], value[5, :, :32] = 0, -0.0, 0
     value[2] *= np.float32(1e-40)
     value[3] *= np.float32(1e37)
     value[4] *= np.float32(1e-37)
     value[6] = np.resize(np.array([127, 0.5, 1.5, -2.5, -127], np.float32), 64)  # ties
-    run = Rotated(a_step(), Q8_0, dim=64, tier=tier, value=value)
+    run = Rotated(a_step(), Q8_0, dim=64, value=value)
     assert np.array_equal(run.values, run.expected()[1])
 
 

@@ -11,7 +11,7 @@ import pytest
 from kernels.matmul.activations import BLOCK32
 from kernels.matmul.gemv import tile_functions
 from kernels.quant.types.weight_types import WEIGHT_TYPES
-from kernels.run.cpu import TIER_NUMBERS
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
 from tests.kernels.cross_compiler import PROCESSORS, compile_into, tile_name
 from tests.kernels.emulation import TILES, EmulatedTile, vpdpbusd_once
@@ -73,7 +73,7 @@ def emulated_tile(folder: Path, name: str) -> EmulatedTile:
 def emulated_functions(folder: Path, tier: str, name: str) -> dict[str, int]:
     """Tile functions of a type; widths that are not compiled for the tier run on the generic one."""
     tiles = {width: emulated_tile(folder, tile_name(name, width)) for width in LANES[tier][name]}
-    functions = tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS["generic"])
+    functions = tile_functions(WEIGHT_TYPES[name], TIERS_BY_NAME["generic"].number)
     return functions | {f"tile{width}": tile.address for width, tile in tiles.items()}
 
 

@@ -11,8 +11,8 @@ from kernels.matmul.activations import BLOCK32, BLOCK256, FLOATS, Activations, f
 from kernels.matmul.elementwise import GELU, SILU
 from kernels.matmul.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
 from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import Program
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
 from tests.kernels.ops import (
     CROSSOVERS,
@@ -95,7 +95,7 @@ class Layer:
                 "columns": self.columns,
                 "output_stride": unit * 16,
                 "packed": inputs.address,
-                **(tiles[name] if tiles else gemv.tile_functions(WEIGHT_TYPES[name], TIER_NUMBERS[tier])),
+                **(tiles[name] if tiles else gemv.tile_functions(WEIGHT_TYPES[name], TIERS_BY_NAME[tier].number)),
             }
             for name, weights in zip(self.names, self.packed, strict=True)
         ]

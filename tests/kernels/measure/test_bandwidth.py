@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from kernels.machine.memory import zeroed
 from kernels.measure.bandwidth import ReadProbe, read_bandwidth
-from kernels.run.memory import zeroed
 from tests.kernels.ops import a_team
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from kernels.build.jit import njit_inline
 from kernels.measure import peak
-from kernels.run.cpu import TIER_NUMBERS
 from kernels.run.program import monotonic_ns
+from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels.ops import TIERS, a_team
 
 
@@ -17,7 +17,7 @@ from tests.kernels.ops import TIERS, a_team
 def test_the_peak_is_a_positive_number(tier: str, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "_STEPS", 16)
     with a_team(1) as team:
-        assert 0 < peak.PeakProbe(team, TIER_NUMBERS[tier], floats=floats).measure() < 1e16
+        assert 0 < peak.PeakProbe(team, TIERS_BY_NAME[tier].number, floats=floats).measure() < 1e16
 
 
 @pytest.mark.parametrize("floats", [False, True])
@@ -26,7 +26,7 @@ def test_every_product_of_every_step_is_added(tier: str, floats: bool, monkeypat
     steps = 16
     monkeypatch.setattr(peak, "_STEPS", steps)
     with a_team(2) as team:
-        probe = peak.PeakProbe(team, TIER_NUMBERS[tier], floats=floats)
+        probe = peak.PeakProbe(team, TIERS_BY_NAME[tier].number, floats=floats)
         if floats:
             probe._operands.view(np.float32)[:] = 1
         probe.measure()

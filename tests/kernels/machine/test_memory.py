@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.run.memory import Arena, zeroed
+from kernels.machine.memory import Arena, zeroed
 
 
 @pytest.mark.parametrize(("huge_pages", "flag"), [(True, "hg"), (False, "nh")])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine import machine
-from kernels.run import cpu
+from kernels.machine import cpu
 from server.cli.main import main
 
 GIB = 1 << 30

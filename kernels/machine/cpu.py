@@ -120,18 +120,6 @@ def _unescaped(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
-# Best first. The number is what kernels are specialised on; it is part of the key of the compiled-kernel cache.
-TIER_NUMBERS = {"amx": 4, "avx512": 2, "avxvnni": 3, "avx2": 1, "generic": 0}
-
-_AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
-_NEEDS = {
-    "amx": _AVX512 | {"amx_tile", "amx_int8"},
-    "avx512": _AVX512,
-    "avxvnni": {"avx2", "fma", "f16c", "avx_vnni"},
-    "avx2": {"avx2", "fma", "f16c"},
-    "generic": set[str](),
-}
-
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux x86-64, asm/prctl.h
 
 
@@ -163,15 +151,9 @@ def _first_processor() -> Mapping[str, str]:
     return told
 
 
-def supported_tiers() -> tuple[str, ...]:
-    """Return the tiers that run here, best first; `generic` always does."""
-    there = [tier for tier, needs in _NEEDS.items() if needs <= features()]
-    return tuple(tier for tier in there if tier != "amx" or _matrix_tiles_permitted())
-
-
 @functools.cache
-def _matrix_tiles_permitted() -> bool:
-    """Ask Linux, once a process, for the use of matrix tiles; False where the system does not know or allow them."""
+def matrix_tiles_permitted() -> bool:
+    """Ask Linux, once a process, for the use of int8 matrix tiles; False where the system does not allow them."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
