@@ -30,7 +30,7 @@ LOAD = """
     from engine.loading.load_runner import RunnerOptions, load_runner
     from engine.run.runner_protocol import SequenceRows
     from engine.weights.files.gguf import GgufFile
-    from kernels import compile_processes
+    from kernels.build import compile_processes
     from pathlib import Path
 
     workers = []

@@ -19,7 +19,7 @@ CODE = MachineCode(image=bytes(range(200)), entry=16, places=(32, 40), imports=(
 def chosen_folder(cache: Path, **settings: str) -> Path:
     """The folder that a fresh process chooses."""
     done = subprocess.run(
-        [sys.executable, "-c", "from kernels import code_store; print(code_store.folder())"],
+        [sys.executable, "-c", "from kernels.build import code_store; print(code_store.folder())"],
         cwd=ROOT,
         env=os.environ | {"OCTAVO_CACHE": str(cache), "PYTHONPATH": str(ROOT)} | settings,
         capture_output=True,
