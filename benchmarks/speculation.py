@@ -20,13 +20,14 @@ from engine.config import EngineConfig
 from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner import Runner
 from engine.run.sequence import Sequence
 from engine.run.status import StepReport
 from engine.sampling.sampler import Sampler
+from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
 from engine.text.tokenizer import Tokenizer
@@ -201,7 +202,7 @@ def _request(text: Text, tokenizer: Tokenizer, tokens: int, seed: int) -> Reques
         prompt=tuple(tokenizer.encode_prompt(text.prompt)),
         max_tokens=tokens,
         ignore_eos=True,
-        sampling=SamplingParams(temperature=text.temperature, seed=seed),
+        sampling=Sampling(temperature=text.temperature, seed=seed),
     )
 
 

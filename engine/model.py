@@ -19,11 +19,12 @@ from engine.loading.fingerprint import content_digest, fingerprint, numerics, so
 from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.machine import measure_bandwidth
 from engine.run.pooling import pooling_of
-from engine.sampling.sampling_defaults import SamplingDefaults, sampling_defaults
+from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate, given_template
 from engine.text.tokenizer import Tokenizer
 from engine.weights.draft_head import open_drafting, open_trunk, without_draft
+from engine.weights.files.sampling_keys import sampling_defaults
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.store.catalogue import resolve_model
 
@@ -69,7 +70,7 @@ class ServedModel:
     lanes: int
     weights: WeightBytes
     weight_memory: Sequence[NDArray[np.uint8]]
-    sampling: SamplingDefaults
+    sampling: Sampling
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

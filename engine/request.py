@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from engine.run.pooling import Pooling
 from engine.sampling.constraint import Constraint
+from engine.sampling.sampling import Sampling
 
 
 class FinishReason(StrEnum):
@@ -16,27 +17,6 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How one token is drawn from the logits. Range checks belong to the protocol types.
-
-    The order: penalties over generated tokens (repetition over the prompt's too), then logit_bias, then bans and the
-    constraint's mask, then temperature, top_k, min_p, top_p.
-    """
-
-    temperature: float = 1.0  # 0 is greedy: the largest logit, ties to the lowest token id
-    top_k: int = 0  # 0 is off
-    top_p: float = 1.0  # 1 is off
-    min_p: float = 0.0  # 0 is off
-    seed: int | None = None  # any int64; None draws one at random
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0  # 1 is off
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit); -100 bans
-    allowed_tokens: tuple[int, ...] | None = None  # None: all
-    banned_sequences: tuple[tuple[int, ...], ...] = ()  # bad words as tokens: the last is never drawn after the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +38,7 @@ class Request:
     choice: int = 0  # which of the answers to one prompt this is; each has a random stream of its own
     max_tokens: int | None = None  # None: up to the end of the context; 0 only to score or embed the prompt
     min_tokens: int = 0  # before these, neither an end token nor a stop string ends the answer
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()  # the text is cut before the first match
     stop_tokens: frozenset[int] = frozenset()
     include_stop: bool = False  # the text keeps the stop string, or the stop token's text

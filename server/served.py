@@ -10,7 +10,7 @@ from engine.formats.answer_format import AnswerFormat
 from engine.request import Event, Request, TextEvent
 from engine.run.status import EngineStatus, StepReport
 from engine.sampling.constraint import Constraint
-from engine.sampling.sampling_defaults import SamplingDefaults
+from engine.sampling.sampling import Sampling
 from engine.text.tokenizer import RenderedChat
 from engine.text.vocabulary import InfillIds
 from engine.weights.files.weights_file import WeightBytes
@@ -155,6 +155,6 @@ class ServedModel(Protocol):
     @property
     def weights(self) -> WeightBytes: ...
     @property
-    def sampling(self) -> SamplingDefaults: ...
+    def sampling(self) -> Sampling: ...
 
     def measure_bandwidth(self) -> float: ...

@@ -24,9 +24,9 @@ from engine.families.tensor_shapes import (
     qwen35_shapes,
 )
 from engine.families.transformer_config import read_dense_config
-from engine.sampling.sampling_defaults import sampling_warnings
 from engine.text.tokenizer_keys import tokenizer_warnings
 from engine.weights.files.metadata import Metadata
+from engine.weights.files.sampling_keys import sampling_warnings
 from engine.weights.files.weights_file import WeightsFile
 
 _QUANTIZATION_VERSION = 2

@@ -15,7 +15,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.request import Request, SamplingParams
+from engine.request import Request
+from engine.sampling.sampling import Sampling
 
 Float32 = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -75,7 +76,7 @@ class LogitRules:
 class _Penalties:
     """Counts tokens in arrays that grow, so that a step touches those that were seen and no others."""
 
-    def __init__(self, params: SamplingParams, prompt: Iterable[int]) -> None:
+    def __init__(self, params: Sampling, prompt: Iterable[int]) -> None:
         self._repetition = np.float32(params.repetition_penalty)
         self._frequency = np.float32(params.frequency_penalty)
         self._presence = np.float32(params.presence_penalty)
@@ -110,7 +111,7 @@ class _Penalties:
         return place
 
 
-def _has_penalties(params: SamplingParams) -> bool:
+def _has_penalties(params: Sampling) -> bool:
     return bool(params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1.0)
 
 

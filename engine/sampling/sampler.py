@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError, OctavoError, RequestError
-from engine.request import Request, SamplingParams, TokenLogprob
+from engine.request import Request, TokenLogprob
+from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from kernels.sampling.logits import ban_unset, log_softmax
 from kernels.sampling.sampling import argmax, draw, sampling_scratch
@@ -96,7 +97,7 @@ class Sampler:
     def _warm_up(self) -> None:
         logits = self._limited
         for temperature in (0.0, 1.0):
-            sampling = SamplingParams(temperature=temperature, seed=0)
+            sampling = Sampling(temperature=temperature, seed=0)
             self.choose(logits, TokenChooser(Request(id="", prompt=(0,), sampling=sampling)))
         self.logprob(logits, 0, 1)
         ban_unset(logits, np.zeros(1, np.int32))

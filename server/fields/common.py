@@ -4,12 +4,14 @@ The fields that say how a request stands to the others, of every body that asks 
 """
 
 import re
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 MAX_INT32 = 2**31 - 1
+Model = TypeVar("Model", bound=BaseModel)
 LARGEST_VOCABULARY = 300_000  # entries of a list or map of token ids
 
 
@@ -22,6 +24,17 @@ class ProtocolModel(BaseModel):
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+def with_fields(fields: Mapping[str, Any]) -> Callable[[type[Model]], type[Model]]:
+    """Decorates a model's class: it gets these fields, as pydantic's create_model takes them, after its own."""
+
+    def extended(model: type[Model]) -> type[Model]:
+        return create_model(
+            model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__, **dict(fields)
+        )
+
+    return extended
 
 
 def keys_of(*models: type[BaseModel]) -> frozenset[str]:
@@ -51,13 +64,6 @@ def _numeric_key(key: object) -> object:
 
 # Last among the annotations of an integer, so that its bounds are in the OpenAPI document too.
 WHOLE = BeforeValidator(_whole_number)
-Temperature = Annotated[float, Field(ge=0, le=2)]
-TopP = Annotated[float, Field(gt=0, le=1)]
-MinP = Annotated[float, Field(ge=0, le=1)]
-TopK = Annotated[int, Field(ge=-1, le=MAX_INT32), WHOLE]
-Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), WHOLE]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
-RepetitionPenalty = Annotated[float, Field(gt=0, le=10)]
 Choices = Annotated[int, Field(ge=1, le=1024), WHOLE]  # a bound before any loop; the server's own is checked later
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE]
 Count = Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE]

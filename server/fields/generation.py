@@ -13,44 +13,36 @@ from server.fields.common import (
     MaxTokens,
     Metadata,
     Milliseconds,
-    MinP,
-    Penalty,
     ProtocolModel,
-    RepetitionPenalty,
-    Seed,
     Standing,
     StopStrings,
-    Temperature,
     TokenId,
-    TopK,
-    TopP,
     invalid,
+    with_fields,
 )
 from server.fields.output import ChoiceList, GrammarText, Pattern, ResponseFormat, Schema, StructuredOutputs
+from server.fields.sampling import SampledBody, sampling_fields
 
 
 class StreamOptions(ProtocolModel):
     include_usage: bool = False
 
 
-class GenerationBody(Standing):
-    """What chat completions and text completions share."""
+@with_fields(sampling_fields("completions", with_defaults=True))
+class SampledRequest(Standing, SampledBody):
+    """What comes first in those bodies: the model, the choices, and the sampling numbers."""
 
     model: str
     n: Choices = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     metadata: Metadata | None = None
-    # how tokens are chosen
-    temperature: Temperature = 1.0
-    top_p: TopP = 1.0
-    top_k: TopK = 0
-    min_p: MinP = 0.0
-    seed: Seed | None = None
-    frequency_penalty: Penalty = 0.0
-    presence_penalty: Penalty = 0.0
-    repetition_penalty: RepetitionPenalty | None = None
-    repeat_penalty: RepetitionPenalty | None = None  # the same by llama-server's name
+
+
+class GenerationBody(SampledRequest):
+    """What chat completions and text completions share."""
+
+    # how tokens are chosen, beside the numbers
     logit_bias: LogitBias = Field(default_factory=dict)
     allowed_token_ids: list[TokenId] | None = Field(None, min_length=1, max_length=LARGEST_VOCABULARY)
     bad_words: list[BadWord] = Field(default_factory=list, max_length=256)
@@ -93,11 +85,6 @@ class GenerationBody(Standing):
     @property
     def fewest_tokens(self) -> int:
         return self.min_new_tokens or 0 if self.min_tokens is None else self.min_tokens
-
-    @property
-    def repetition(self) -> float | None:
-        """The penalty by either name; None where the request says nothing of it."""
-        return self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty
 
     @property
     def seconds(self) -> float | None:

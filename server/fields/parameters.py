@@ -15,6 +15,7 @@ from server.api.chat.body import MESSAGE_KEYS, PART_KEYS, Prediction, TextPart, 
 from server.errors import clip
 from server.fields.common import keys_of
 from server.fields.output import JsonObjectFormat, JsonSchemaFormat, NamedSchema, TextFormat
+from server.fields.sampling import sampling_keys
 from server.fields.tools import FunctionDefinition, FunctionTool
 
 Body = Mapping[str, object]
@@ -55,8 +56,7 @@ def refused(name: str, *neutral: object, moot: Callable[[Body], bool] | None = N
 
 SHARED = [
     *honoured("model", "n", "stream", "stream_options", "stream_options.include_usage", "metadata"),
-    *honoured("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty"),
-    *honoured("repetition_penalty", "repeat_penalty", "logit_bias", "allowed_token_ids", "bad_words"),
+    *honoured(*sampling_keys("completions"), "logit_bias", "allowed_token_ids", "bad_words"),
     *honoured("stop", "stop_token_ids", "include_stop_str_in_output", "max_tokens", "min_tokens", "min_new_tokens"),
     *honoured("ignore_eos", "max_time_ms", "t_max_predict_ms", "skip_special_tokens", "return_token_ids"),
     *honoured("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice"),

@@ -6,6 +6,7 @@ The form that a request wants its answer in -> one rule of a grammar, whatever t
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from server.fields.generation import GenerationBody
 from server.fields.output import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from server.generate.answer import Plan
 from server.generate.prompts import ChatPrompt, chat_prompt, checked_chat_length, checked_length, prompt_spans
-from server.generate.sampling import requests_for
+from server.generate.sampling import common_request, requests_for
 from server.served import ServedModel
 from server.serving import ServingOptions
 
@@ -99,12 +100,10 @@ def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: Serv
     prompt = chat_prompt(body, model, options.default_template_kwargs)
     tokens = checked_chat_length(body, prompt.tokens, model)
     inside = model.format.opens_thinking(prompt.text)
-    requests = requests_for(
-        body,
-        model,
-        request_id,
-        [tokens],
-        constraint=_chat_constraint(body, prompt, model, inside),
+    constraint = _chat_constraint(body, prompt, model, inside)
+    request = replace(
+        common_request(body, model, request_id),
+        constraint=constraint,
         thinking=model.format.thinking_plan(inside=inside, budget=prompt.wish.budget),
         marks=model.format.marks,
         prediction=_prediction(body, model),
@@ -112,6 +111,7 @@ def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: Serv
     callable_tools = prompt.offer.tools if prompt.offer.choice.mode != "none" else None
     new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
     spans = prompt_spans(body, prompt, model) if body.cache_report else ()
+    requests = requests_for(request, [tokens], body)
     return Plan(
         id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
     )
@@ -154,14 +154,12 @@ def completion_plan(body: CompletionBody, model: ServedModel, request_id: str, o
     rule = output_rule(body)
     constraint = None if rule is None else model.constraints.compile(f"start: {rule[0]}", param=rule[1])
     scores_prompt = body.echo and (body.logprobs is not None or body.max_tokens == 0)
-    requests = requests_for(
-        body,
-        model,
-        request_id,
-        prompts,
+    request = replace(
+        common_request(body, model, request_id),
         prompt_logprobs=(body.logprobs or 0) if scores_prompt else None,
         constraint=constraint,
     )
+    requests = requests_for(request, prompts, body)
     echo = tuple(_text(prompt, model) for _, prompt in body.prompts) if body.echo else ()
     return Plan(id=request_id, requests=requests, n=body.n, echo=echo)
 

@@ -2,11 +2,12 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from engine.errors import RequestError
-from engine.request import Request, SamplingParams, Thinking
-from engine.sampling.constraint import Constraint
+from engine.request import Request
+from engine.sampling.sampling import Sampling
 from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
 from server.served import ServedModel, Tokenizer
@@ -15,79 +16,67 @@ AnyBody = ChatBody | CompletionBody
 MAX_SEQUENCES = 1024  # of bad words as tokens
 
 
-def requests_for(
-    body: AnyBody,
-    model: ServedModel,
-    request_id: str,
-    prompts: Sequence[tuple[int, ...]],
-    *,
-    prompt_logprobs: int | None = None,
-    constraint: Constraint | None = None,
-    thinking: Thinking | None = None,
-    marks: frozenset[int] = frozenset(),
-    prediction: tuple[int, ...] = (),
-) -> tuple[Request, ...]:
-    """One request a choice, prompt-major; raises RequestError for token ids that the model does not have."""
-    sampling = _sampling(body, model)
+def requests_for(request: Request, prompts: Sequence[tuple[int, ...]], body: AnyBody) -> tuple[Request, ...]:
+    """The request once for each choice of each prompt, all choices of a prompt together; the first explains its cache.
+
+    request: what the choices have in common, as `common_request` and the API's own plan fill it.
+    """
+    return tuple(
+        replace(request, prompt=prompt, choice=choice, explains_cache=body.cache_report and place == choice == 0)
+        for place, prompt in enumerate(prompts)
+        for choice in range(body.n)
+    )
+
+
+def common_request(body: AnyBody, model: ServedModel, request_id: str) -> Request:
+    """What a body says of all its choices; without a prompt yet. Raises RequestError for what the model cannot do."""
+    sampling = sampling_of(body, model)
     _check_ids(body.stop_token_ids, model, "stop_token_ids")
-    limit, salt = body.token_limit, _salt(body)
+    return Request(
+        id=request_id,
+        prompt=(),
+        max_tokens=body.token_limit,
+        min_tokens=_least_tokens(body),
+        sampling=sampling,
+        stop=tuple(body.stop),
+        stop_tokens=frozenset(body.stop_token_ids),
+        include_stop=body.include_stop_str_in_output,
+        ignore_eos=body.ignore_eos,
+        skip_special_tokens=body.skip_special_tokens,
+        logprobs=body.alternatives,
+        max_seconds=body.seconds,
+        priority=body.priority,
+        cache_salt=_salt(body),
+        caches_prompt=body.cache_prompt,
+    )
+
+
+def sampling_of(body: AnyBody, model: ServedModel) -> Sampling:
+    """The model's own sampling, changed by what the body states. Raises RequestError for ids that are no tokens."""
+    _check_ids(body.logit_bias, model, "logit_bias")
+    _check_ids(body.allowed_token_ids or (), model, "allowed_token_ids")
+    return replace(
+        model.sampling,
+        **body.stated_sampling,
+        logit_bias=tuple(body.logit_bias.items()),
+        allowed_tokens=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
+        banned_sequences=_banned(body.bad_words, model.tokenizer),
+    )
+
+
+def _least_tokens(body: AnyBody) -> int:
+    limit = body.token_limit
     if limit is not None and body.fewest_tokens > limit:
         raise RequestError(
             f"min_tokens: {body.fewest_tokens} is more than the {limit} of max_tokens.", param="min_tokens"
         )
-    return tuple(
-        Request(
-            id=request_id,
-            prompt=prompt,
-            choice=choice,
-            max_tokens=limit,
-            min_tokens=body.fewest_tokens,
-            sampling=sampling,
-            stop=tuple(body.stop),
-            stop_tokens=frozenset(body.stop_token_ids),
-            include_stop=body.include_stop_str_in_output,
-            ignore_eos=body.ignore_eos,
-            skip_special_tokens=body.skip_special_tokens,
-            marks=marks,
-            logprobs=body.alternatives,
-            prompt_logprobs=prompt_logprobs,
-            constraint=constraint,
-            thinking=thinking,
-            max_seconds=body.seconds,
-            priority=body.priority,
-            cache_salt=salt,
-            caches_prompt=body.cache_prompt,
-            prediction=prediction,
-            explains_cache=body.cache_report and place == choice == 0,
-        )
-        for place, prompt in enumerate(prompts)
-        for choice in range(body.n)
-    )
+    return body.fewest_tokens
 
 
 def _salt(body: AnyBody) -> str:
     """The division of the prefix cache that the answers belong to: one of their own where they are to share nothing."""
     # The sign is one that a client's salt cannot hold.
     return body.cache_salt or "" if body.cache_prompt else f"@{secrets.token_hex(16)}"
-
-
-def _sampling(body: AnyBody, model: ServedModel) -> SamplingParams:
-    _check_ids(body.logit_bias, model, "logit_bias")
-    _check_ids(body.allowed_token_ids or (), model, "allowed_token_ids")
-    said, usual = body.model_fields_set, model.sampling
-    return SamplingParams(
-        temperature=body.temperature if "temperature" in said else usual.temperature,
-        top_k=max(body.top_k, 0) if "top_k" in said else usual.top_k,
-        top_p=body.top_p if "top_p" in said else usual.top_p,
-        min_p=body.min_p if "min_p" in said else usual.min_p,
-        seed=body.seed,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        repetition_penalty=usual.repetition_penalty if body.repetition is None else body.repetition,
-        logit_bias=tuple(body.logit_bias.items()),
-        allowed_tokens=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
-        banned_sequences=_banned(body.bad_words, model.tokenizer),
-    )
 
 
 def _banned(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:

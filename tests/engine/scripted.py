@@ -7,8 +7,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from engine.run.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
+from engine.sampling.sampling import Sampling
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32
@@ -201,7 +202,7 @@ def a_request(
     stop: tuple[str, ...] = (),
     ignore_eos: bool = False,
     name: str = "r",
-    sampling: SamplingParams | None = None,
+    sampling: Sampling | None = None,
     **others: Any,
 ) -> Request:
     """A short greedy request, unless told otherwise."""
@@ -211,6 +212,6 @@ def a_request(
         max_tokens=max_tokens,
         stop=stop,
         ignore_eos=ignore_eos,
-        sampling=sampling or SamplingParams(temperature=0),
+        sampling=sampling or Sampling(temperature=0),
         **others,
     )

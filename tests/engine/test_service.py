@@ -17,9 +17,10 @@ from engine.errors import (
     QueueFullError,
     RequestError,
 )
-from engine.request import Event, FinishEvent, FinishReason, Request, SamplingParams, TextEvent
+from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent
 from engine.run.runner_protocol import SequenceRows
 from engine.run.status import EngineStatus, LaneStatus, StepReport
+from engine.sampling.sampling import Sampling
 from engine.service import EngineService, EventStream
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letter_tokenizer, letters, script
 
@@ -82,7 +83,7 @@ async def test_a_request_is_served() -> None:
 
 async def test_many_at_once_say_what_each_says_alone() -> None:
     requests = [
-        a_request((n % 31 + 1,) * (n % 7 + 1), max_tokens=20, name=f"r{n}", sampling=SamplingParams(seed=n))
+        a_request((n % 31 + 1,) * (n % 7 + 1), max_tokens=20, name=f"r{n}", sampling=Sampling(seed=n))
         for n in range(40)
     ]
     async with serving(ScriptedRunner()) as service:
@@ -303,7 +304,7 @@ async def test_every_token_id_of_a_request_must_be_in_the_vocabulary(
 ) -> None:
     async with serving(ScriptedRunner()) as service:
         with pytest.raises(RequestError, match=f"{param} holds token id .*; ids of this model are 0 to 31") as refusal:
-            service.submit(a_request(**fields, sampling=SamplingParams(**sampling)))
+            service.submit(a_request(**fields, sampling=Sampling(**sampling)))
         assert refusal.value.param == param
 
 

@@ -9,7 +9,7 @@ from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, Temp
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
 from engine.run.status import EngineStatus, LaneStatus, StepReport
-from engine.sampling.sampling_defaults import SamplingDefaults
+from engine.sampling.sampling import Sampling
 from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import StopMatcher
 from engine.text.tokenizer import RenderedChat, Tokenizer
@@ -369,7 +369,7 @@ class ScriptedModel:
     vocab_size: int = VOCAB_SIZE
     embedding_size: int = EMBEDDING_SIZE
     architecture: str = "llama"
-    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    sampling: Sampling = field(default_factory=Sampling)
     weight_types: str = "Q4_1 81%, Q8_0 19%"
     file_bytes: int = 98_000_000
     fingerprint: str = "fp_scripted"

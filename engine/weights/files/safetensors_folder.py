@@ -23,6 +23,7 @@ from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.json_file import read_json_object
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.safetensors_file import SafetensorsFile, StoredTensor
+from engine.weights.files.sampling_keys import KEYS, stated_number
 from engine.weights.files.widen import as_float32
 from engine.weights.mapping.config import float32, read_config
 from engine.weights.mapping.families import map_model
@@ -118,8 +119,6 @@ def _owner(file: SafetensorsFile, tensor: str) -> SafetensorsFile:
     return file
 
 
-# Numbers of generation_config.json -> general.sampling.*
-_SAMPLING_KEYS = {"temperature": "temp", "top_p": "top_p", "min_p": "min_p", "repetition_penalty": "penalty_repeat"}
 _ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -238,9 +237,5 @@ def _sampling_metadata(folder: Path) -> dict[str, MetadataValue]:
     path = folder / "generation_config.json"
     said = read_json_object(path) if path.exists() else {}
     config = Metadata({name: value for name, value in said.items() if value is not None}, path)
-    asked: dict[str, MetadataValue] = {
-        key: float32(config.number(name)) for name, key in _SAMPLING_KEYS.items() if name in config
-    }
-    if "top_k" in config:
-        asked["top_k"] = config.integer("top_k", minimum=-1)
-    return {f"general.sampling.{key}": value for key, value in asked.items()}
+    stated_numbers = {KEYS[name]: stated_number(config, name, name) for name in KEYS if name in config}
+    return {key: float32(value) if isinstance(value, float) else value for key, value in stated_numbers.items()}

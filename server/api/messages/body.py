@@ -9,14 +9,13 @@ from server.fields.common import (
     MAX_INT32,
     WHOLE,
     MaxTokens,
-    MinP,
     ProtocolModel,
-    Seed,
     Standing,
     StopString,
     TemplateArguments,
-    TopP,
+    with_fields,
 )
+from server.fields.sampling import SampledBody, sampling_fields
 from server.fields.tools import MAX_TOOLS, FunctionName
 
 FOREIGN_BLOCKS = frozenset(
@@ -193,12 +192,8 @@ class PromptBody(ProtocolModel):
         return isinstance(self.thinking, ThinkingOn | ThinkingAdaptive) and self.thinking.display == "omitted"
 
 
-class MessagesBody(PromptBody, Standing):
+@with_fields(sampling_fields("messages"))
+class MessagesBody(PromptBody, Standing, SampledBody):
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] = Field(default_factory=list)
     stream: bool = False
-    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_p: TopP | None = None
-    top_k: Annotated[int, Field(ge=0, le=MAX_INT32), WHOLE] | None = None
-    min_p: MinP | None = None
-    seed: Seed | None = None

@@ -2,6 +2,7 @@
 
 from server.api.messages.body import BLOCK_KEYS
 from server.fields.parameters import Body, given_keys, honoured, ignored, objects_of, refused, table_of, unknown_subkeys
+from server.fields.sampling import sampling_keys
 
 TOOL_KEYS = frozenset({"name", "description", "input_schema", "strict", "type"})
 MESSAGE_KEYS = frozenset({"role", "content"})
@@ -16,7 +17,7 @@ PROMPT = [
     refused("output_format"),
 ]
 GENERATION = [
-    *honoured("max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k", "min_p", "seed"),
+    *honoured("max_tokens", "stop_sequences", "stream", *sampling_keys("messages")),
     *honoured("priority", "cache_salt", "cache_prompt"),
     *ignored("metadata", "service_tier", "inference_geo"),
     refused("container"),

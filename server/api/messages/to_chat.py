@@ -41,15 +41,9 @@ ERROR_MARK = "Error: "  # chats have no flag for a tool's failure: the model has
 def messages_form(body: MessagesBody) -> ChatForm:
     """The chat to complete."""
     prompt = prompt_form(body)
-    sampling = given(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        seed=body.seed,
-        stop=body.stop_sequences or None,
-    )
-    return ChatForm({**prompt.body, **sampling, **body.said, "max_completion_tokens": body.max_tokens}, prompt.names)
+    stop = given(stop=body.stop_sequences or None)
+    own = {**stop, **body.stated_sampling, **body.said, "max_completion_tokens": body.max_tokens}
+    return ChatForm({**prompt.body, **own}, prompt.names)
 
 
 def prompt_form(body: PromptBody) -> ChatForm:

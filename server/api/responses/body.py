@@ -9,16 +9,13 @@ from server.api.chat.body import Effort
 from server.fields.common import (
     WHOLE,
     MaxTokens,
-    MinP,
     ProtocolModel,
-    Seed,
     Standing,
-    Temperature,
     TemplateArguments,
-    TopK,
-    TopP,
+    with_fields,
 )
 from server.fields.output import SchemaName
+from server.fields.sampling import SampledBody, sampling_fields
 from server.fields.tools import MAX_TOOLS, FunctionName
 
 MEDIA_PARTS = frozenset(
@@ -243,20 +240,16 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ResponsesBody(InputBody, Standing):
+@with_fields(sampling_fields("responses"))
+class ResponsesBody(InputBody, Standing, SampledBody):
     model: str
     input: Annotated[Items, Field(min_length=1)]
     max_output_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20), WHOLE] = 0
     include: Annotated[list[Includable], Field(max_length=64)] = Field(default_factory=list)
     store: bool = True
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] = Field(default_factory=dict)
     stream: bool = False
-    seed: Seed | None = None
-    top_k: TopK | None = None
-    min_p: MinP | None = None
 
     @property
     def wants_logprobs(self) -> bool:

@@ -2,6 +2,7 @@
 
 from server.api.responses.body import ITEM_KEYS, LOGPROBS, PART_KEYS
 from server.fields.parameters import Body, given_keys, honoured, ignored, objects_of, refused, table_of, unknown_subkeys
+from server.fields.sampling import sampling_keys
 
 TOOL_KEYS = frozenset({"type", "name", "description", "parameters", "strict"})
 
@@ -14,9 +15,11 @@ PROMPT = [
     refused("conversation"),
 ]
 GENERATION = [
-    *honoured("max_output_tokens", "temperature", "top_p", "top_logprobs", "include", "store", "metadata", "stream"),
+    *honoured(
+        "max_output_tokens", *sampling_keys("responses"), "top_logprobs", "include", "store", "metadata", "stream"
+    ),
     # The last event always tells of the usage.
-    *honoured("seed", "top_k", "min_p", "stream_options", "stream_options.include_usage"),
+    *honoured("stream_options", "stream_options.include_usage"),
     *honoured("priority", "cache_salt", "cache_prompt"),
     # Only the tools that a server runs by itself are counted by it, and here are none.
     *ignored("max_tool_calls", "stream_options.include_obfuscation", "service_tier", "user", "safety_identifier"),

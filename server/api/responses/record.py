@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from server.api.responses.body import (
     AnyItem,
@@ -21,6 +22,7 @@ from server.served import ServedModel
 
 def response_head(body: ResponsesBody, response_id: str, model: ServedModel) -> Json:
     """The fields of a response that are known before its answer."""
+    sampling = replace(model.sampling, **body.stated_sampling)
     return {
         "id": response_id,
         "object": "response",
@@ -37,12 +39,12 @@ def response_head(body: ResponsesBody, response_id: str, model: ServedModel) -> 
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort, "summary": None},
         "store": body.store,
-        "temperature": model.sampling.temperature if body.temperature is None else body.temperature,
+        "temperature": sampling.temperature,
         "text": {"format": given(**body.text.format.model_dump(by_alias=True))},
         "tool_choice": _choice(body),
         "tools": [_tool(tool.model_dump()) for tool in body.tools],
         "top_logprobs": body.top_logprobs,
-        "top_p": model.sampling.top_p if body.top_p is None else body.top_p,
+        "top_p": sampling.top_p,
         "truncation": "disabled",
     }
 

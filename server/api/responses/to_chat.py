@@ -31,16 +31,9 @@ NAMES = [
 def response_form(body: ResponsesBody, earlier: Sequence[AnyItem]) -> ChatForm:
     """The chat to complete; `earlier` is what came before this request's own input."""
     prompt = input_form(body, body.model, earlier)
-    sampling = given(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        seed=body.seed,
-        max_completion_tokens=body.max_output_tokens,
-    )
+    limit = given(max_completion_tokens=body.max_output_tokens)
     logprobs = {"logprobs": True, "top_logprobs": body.top_logprobs} if body.wants_logprobs else {}
-    return ChatForm({**prompt.body, **sampling, **logprobs, **body.said}, prompt.names)
+    return ChatForm({**prompt.body, **body.stated_sampling, **limit, **logprobs, **body.said}, prompt.names)
 
 
 def input_form(body: InputBody, model: str, earlier: Sequence[AnyItem]) -> ChatForm:

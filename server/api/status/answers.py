@@ -4,6 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from server.fields.common import with_fields
+from server.fields.sampling import props_fields
+
 
 class Health(BaseModel):
     status: str
@@ -29,17 +32,9 @@ class Slot(BaseModel):
     preemptions: int = 0  # how often it gave its memory to others
 
 
+@with_fields({**props_fields(), "n_predict": (int, -1)})  # -1: up to the end of the context
 class GenerationDefaults(BaseModel):
     """What a request gets that does not say otherwise."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repeat_penalty: float = 1.0
-    n_predict: int = -1  # up to the end of the context
 
 
 class GenerationSettings(BaseModel):

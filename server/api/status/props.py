@@ -7,6 +7,7 @@ from starlette.responses import Response
 from engine.version import VERSION
 from server.api.status.answers import GenerationDefaults, GenerationSettings, Limits, Props
 from server.api.status.json_reply import json_reply
+from server.fields.sampling import props_values
 from server.served import ServedModel
 from server.serving import Serving, ServingOptions
 from server.wire.limits import MAX_DEPTH
@@ -46,11 +47,4 @@ def limits(model: ServedModel, options: ServingOptions) -> Limits:
 
 
 def _defaults(model: ServedModel) -> GenerationDefaults:
-    usual = model.sampling
-    return GenerationDefaults(
-        temperature=usual.temperature,
-        top_k=usual.top_k,
-        top_p=usual.top_p,
-        min_p=usual.min_p,
-        repeat_penalty=usual.repetition_penalty,
-    )
+    return GenerationDefaults.model_validate(props_values(model.sampling))

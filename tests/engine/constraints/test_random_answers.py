@@ -11,7 +11,8 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule
 from engine.loading.load_runner import RunnerOptions, load_runner
-from engine.request import FinishEvent, FinishReason, Request, SamplingParams, TextEvent
+from engine.request import FinishEvent, FinishReason, Request, TextEvent
+from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.tokenizer import Tokenizer
 from engine.weights.files.gguf import GgufFile
@@ -66,7 +67,7 @@ async def test_a_model_with_random_weights_obeys(tmp_path: Path) -> None:
                 id=entry["name"],
                 prompt=(1, 2, 3),
                 max_tokens=400,
-                sampling=SamplingParams(temperature=1.5, seed=1),
+                sampling=Sampling(temperature=1.5, seed=1),
                 constraint=grammars.compile(f"start: {rule}", param="schema"),
             )
             events = [event async for event in service.submit(request)[0]]

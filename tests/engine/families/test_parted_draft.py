@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from engine.config import EngineConfig
 from engine.errors import ModelFileError, OctavoError
 from engine.model import LoadOptions, ServedModel, load_model
-from engine.request import SamplingParams
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
+from engine.sampling.sampling import Sampling
 from engine.weights.draft_head import open_drafting, open_trunk
 from tests.engine.runners import GOLDEN, blocks_for, loaded, same_bits
 from tests.engine.scripted import a_request
@@ -67,7 +67,7 @@ def test_answers_are_the_same_with_and_without_its_drafts(runner: Runner, monkey
             name=f"r{number}",
             max_tokens=40,
             ignore_eos=True,
-            sampling=SamplingParams(temperature=number % 2, seed=number, allowed_tokens=tuple(range(1, 20))),
+            sampling=Sampling(temperature=number % 2, seed=number, allowed_tokens=tuple(range(1, 20))),
         )
         for number in range(3)
     ]

@@ -12,7 +12,8 @@ from engine.errors import ModelFileError
 from engine.loading.fingerprint import content_digest, fingerprint, source_digest
 from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.model import LoadOptions, ServedModel, load_model
-from engine.request import FinishEvent, Request, SamplingParams
+from engine.request import FinishEvent, Request
+from engine.sampling.sampling import Sampling
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.gguf_tensors import TensorInfo
@@ -108,7 +109,7 @@ def test_pieces_are_all_rows_in_order_within_the_bound_of_memory(shape: tuple[in
 def answered(model: ServedModel, prompt: tuple[int, ...]) -> tuple[list[int], int]:
     """The tokens of an answer, and how many of its prompt's were cached; the model is stopped, and saves its cache."""
 
-    request = Request(id="r", prompt=prompt, max_tokens=12, sampling=SamplingParams(temperature=0.0))
+    request = Request(id="r", prompt=prompt, max_tokens=12, sampling=Sampling(temperature=0.0))
 
     async def answer() -> tuple[list[int], int]:
         model.service.start()

@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.request import FinishReason, Request, SamplingParams, Thinking
+from engine.request import FinishReason, Request, Thinking
 from engine.run.event_stream import EventStream
 from engine.run.runner_protocol import SequenceRows
+from engine.sampling.sampling import Sampling
 from tests.engine.grammars import Hashed
 from tests.engine.loop_bench import Bench, Heard, alone, essence, finish_of, is_fault
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letters, script
@@ -66,7 +67,7 @@ def test_timings_are_not_negative_and_cover_all_stages() -> None:
 
 def random_request(rng: random.Random, number: int) -> Request:
     greedy = rng.random() < 0.4
-    sampling = SamplingParams(
+    sampling = Sampling(
         temperature=0 if greedy else rng.choice([0.5, 1.0, 1.5]),
         top_k=rng.choice([0, 5]),
         top_p=rng.choice([1.0, 0.9]),

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.request import FinishReason, SamplingParams, TokenLogprob
+from engine.request import FinishReason, TokenLogprob
+from engine.sampling.sampling import Sampling
 from tests.engine.loop_bench import Bench, alone, essence, finish_of
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, hashed_logits
 
@@ -31,7 +32,7 @@ def check_logprob(entry: TokenLogprob | None, known: tuple[int, ...], token: int
 @pytest.mark.parametrize("top", [0, 1, 5, 100])
 def test_logprobs_are_of_the_model_s_own_logits_whatever_the_sampling_is(top: int) -> None:
     bench = Bench()
-    sampling = SamplingParams(temperature=1.7, seed=3, top_k=5, frequency_penalty=1.0, logit_bias=((4, 5.0),))
+    sampling = Sampling(temperature=1.7, seed=3, top_k=5, frequency_penalty=1.0, logit_bias=((4, 5.0),))
     heard = bench.submit(a_request(sampling=sampling, ignore_eos=True, logprobs=top))
     bench.finish()
     known, tokens = heard.job.sequence.request.prompt, heard.tokens

@@ -9,12 +9,13 @@ import pytest
 from engine.config import EngineConfig
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.request import FinishEvent, FinishReason, Request, SamplingParams
+from engine.request import FinishEvent, FinishReason, Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner import Runner
 from engine.run.sequence import Sequence
 from engine.run.status import StepReport
+from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.logit_keeper import LogitKeeper
@@ -62,7 +63,7 @@ def random_request(rng: random.Random, number: int) -> Request:
         prompt=prompt,
         max_tokens=rng.randint(40, 100),
         ignore_eos=True,
-        sampling=SamplingParams(temperature=1.0, seed=number, allowed_tokens=tuple(range(1, 27))),
+        sampling=Sampling(temperature=1.0, seed=number, allowed_tokens=tuple(range(1, 27))),
     )
 
 

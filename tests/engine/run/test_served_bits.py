@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.request import Event, FinishEvent, Request, SamplingParams, Thinking, Timings
+from engine.request import Event, FinishEvent, Request, Thinking, Timings
 from engine.run.event_stream import EventStream
+from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.tokenizer import Tokenizer
 from engine.weights.files.gguf import GgufFile
@@ -55,7 +56,7 @@ async def heard(stream: EventStream) -> list[object]:
 
 
 def random_request(rng: random.Random, vocabulary: int) -> Request:
-    sampling = SamplingParams(
+    sampling = Sampling(
         temperature=rng.choice([0.0, 0.7, 1.5]),
         top_k=rng.choice([0, 20]),
         top_p=rng.choice([1.0, 0.9]),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from engine.sampling.logit_rules import Float32, LogitRules
+from engine.sampling.sampling import Sampling
 
 VOCAB = 200
 ENDS = frozenset({0, 7})
@@ -17,7 +18,7 @@ ENDS = frozenset({0, 7})
 
 def rules_of(prompt: tuple[int, ...] = (1, 2), *, min_tokens: int = 0, **sampling: Any) -> LogitRules:
     return LogitRules(
-        Request(id="r", prompt=prompt, min_tokens=min_tokens, sampling=SamplingParams(**sampling)), frozenset(ENDS)
+        Request(id="r", prompt=prompt, min_tokens=min_tokens, sampling=Sampling(**sampling)), frozenset(ENDS)
     )
 
 
@@ -30,7 +31,7 @@ def applied(rules: LogitRules, logits: Float32, answer: tuple[int, ...] = (), *,
 
 
 def reference(
-    logits: Float32, prompt: tuple[int, ...], answer: tuple[int, ...], min_tokens: int, params: SamplingParams
+    logits: Float32, prompt: tuple[int, ...], answer: tuple[int, ...], min_tokens: int, params: Sampling
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The documented rules, one token of the vocabulary after the other."""
     bias, known = dict(params.logit_bias), (*prompt, *answer)
@@ -51,7 +52,7 @@ def reference(
 
 tokens = st.integers(0, VOCAB - 1)
 params = st.builds(
-    SamplingParams,
+    Sampling,
     frequency_penalty=st.sampled_from([0.0, 0.0, 0.7, -2.0]),
     presence_penalty=st.sampled_from([0.0, 0.0, 1.5, -1.0]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.5]),
@@ -68,7 +69,7 @@ prompts = st.lists(st.integers(0, 5) | tokens, min_size=1, max_size=40).map(tupl
 @settings(max_examples=300, deadline=None)
 @given(params, prompts, answers, st.sampled_from([0, 1, 10]), st.integers(0, 2**32))
 def test_all_rules_together_are_their_formulas(
-    sampling: SamplingParams, prompt: tuple[int, ...], answer: tuple[int, ...], min_tokens: int, seed: int
+    sampling: Sampling, prompt: tuple[int, ...], answer: tuple[int, ...], min_tokens: int, seed: int
 ) -> None:
     logits = np.random.default_rng(seed).normal(0, 3, VOCAB).astype(np.float32)
     rules = LogitRules(Request(id="r", prompt=prompt, min_tokens=min_tokens, sampling=sampling), ENDS)

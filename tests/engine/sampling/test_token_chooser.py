@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineFaultError, RequestError
-from engine.request import Request, SamplingParams, Thinking
+from engine.request import Request, Thinking
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampler import Sampler
+from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.grammars import Hashed, Nothing, Words
 from tests.engine.scripted import END_ID, VOCAB_SIZE, hashed_logits, letters
@@ -30,8 +31,8 @@ def answer_of(request: Request, count: int) -> list[int]:
 
 
 def request_of(**fields: Any) -> Request:
-    sampling = {key: fields.pop(key) for key in list(fields) if key in SamplingParams.__dataclass_fields__}
-    return Request(id="r", prompt=(1, 2), sampling=SamplingParams(**sampling), **fields)
+    sampling = {key: fields.pop(key) for key in list(fields) if key in Sampling.__dataclass_fields__}
+    return Request(id="r", prompt=(1, 2), sampling=Sampling(**sampling), **fields)
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.request import FinishReason, SamplingParams
+from engine.request import FinishReason
+from engine.sampling.sampling import Sampling
 from engine.speculation.speculation import Speculation
 from tests.engine.loop_bench import Bench, finish_of, is_fault
 from tests.engine.scripted import ScriptedRunner, a_request, letters, script
@@ -164,7 +165,7 @@ def test_a_predicted_answer_comes_in_fewer_steps() -> None:
 
     bench.runner.before_run = pass_time
     bench.runner.logits_of = script(len(PROMPT), [*text, *[1] * 20])
-    sampling = SamplingParams(temperature=0)
+    sampling = Sampling(temperature=0)
     heard = bench.submit(a_request(PROMPT, max_tokens=len(text), prediction=text, sampling=sampling))
     bench.finish()
     assert len(bench.reports) < 15

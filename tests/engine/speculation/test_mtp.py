@@ -7,11 +7,11 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import OctavoError
-from engine.request import SamplingParams
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.run.sequence import Sequence
 from engine.run.step import Computed
+from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
 from engine.speculation.speculation import ModelDrafter, Speculation
@@ -96,7 +96,7 @@ def requests_of() -> list:  # type: ignore[type-arg]
             name=f"r{number}",
             max_tokens=60,
             ignore_eos=True,
-            sampling=SamplingParams(temperature=number % 2, seed=number, allowed_tokens=tuple(range(1, 20))),
+            sampling=Sampling(temperature=number % 2, seed=number, allowed_tokens=tuple(range(1, 20))),
         )
         for number in range(4)
     ]

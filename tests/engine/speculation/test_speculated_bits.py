@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.request import Request, SamplingParams, Thinking
+from engine.request import Request, Thinking
 from engine.run.runner import Runner
+from engine.sampling.sampling import Sampling
 from tests.engine.grammars import Hashed, Words
 from tests.engine.runners import loaded
 from tests.engine.speculation.forced import Served, always, any_pattern, served
@@ -54,7 +55,7 @@ def some_requests() -> list[Request]:
     ]
     requests = []
     for number, shape in enumerate(shapes * 2):
-        sampling = SamplingParams(seed=number, allowed_tokens=tuple(range(27)), **shape)  # type: ignore[arg-type]
+        sampling = Sampling(seed=number, allowed_tokens=tuple(range(27)), **shape)  # type: ignore[arg-type]
         prompt = tuple(rng.randrange(288) for _ in range(rng.randint(20, 100)))
         requests.append(Request(id=f"r{number}", prompt=prompt, max_tokens=rng.randint(30, 70), sampling=sampling))
     requests[1] = replace(requests[1], stop=("ab", "q"), logprobs=3)

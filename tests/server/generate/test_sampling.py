@@ -4,21 +4,18 @@ from typing import Any
 
 import pytest
 
-from engine.request import SamplingParams
-from engine.sampling.sampling_defaults import SamplingDefaults
+from engine.sampling.sampling import Sampling
 from server.api.chat.body import ChatBody
-from server.generate.sampling import requests_for
+from server.generate.sampling import sampling_of
 from tests.server.harness import http_client
 from tests.server.scripted_engine import ScriptedModel
 
-MODEL = ScriptedModel(
-    sampling=SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
-)
+MODEL = ScriptedModel(sampling=Sampling(temperature=0.6, top_k=20, top_p=0.95, min_p=0.05, repetition_penalty=1.1))
 
 
-def sampled(**fields: Any) -> SamplingParams:
+def sampled(**fields: Any) -> Sampling:
     body = ChatBody.model_validate({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields})
-    return requests_for(body, MODEL, "id", [(1, 2)])[0].sampling
+    return sampling_of(body, MODEL)
 
 
 def test_a_silent_request_gets_the_models_defaults() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelFileError
-from engine.sampling.sampling_defaults import SamplingDefaults, sampling_defaults
+from engine.sampling.sampling import Sampling
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.open_weights import open_weights
+from engine.weights.files.sampling_keys import sampling_defaults
 from tests.engine.weights.gguf_bytes import ARCHITECTURE, F32, I32, gguf_bytes, pair
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 
@@ -24,16 +25,14 @@ def half() -> bytes:
 
 
 def test_a_file_that_says_nothing_gets_plain_sampling(tmp_path: Path) -> None:
-    assert sampling_defaults(gguf_with(tmp_path / "x.gguf")) == SamplingDefaults()
-    assert SamplingDefaults() == SamplingDefaults(
-        temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0
-    )
+    assert sampling_defaults(gguf_with(tmp_path / "x.gguf")) == Sampling()
+    assert Sampling() == Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0)
 
 
 def test_gguf_metadata_is_read(tmp_path: Path) -> None:
     top_k = (20).to_bytes(4, "little")
     file = gguf_with(tmp_path / "x.gguf", temp=half(), top_k=top_k, top_p=half(), min_p=half(), penalty_repeat=half())
-    expected = SamplingDefaults(temperature=0.5, top_k=20, top_p=0.5, min_p=0.5, repetition_penalty=0.5)
+    expected = Sampling(temperature=0.5, top_k=20, top_p=0.5, min_p=0.5, repetition_penalty=0.5)
     assert sampling_defaults(file) == expected
 
 
@@ -41,7 +40,7 @@ def test_generation_config_is_read(tmp_path: Path) -> None:
     write_folder(tmp_path, LLAMA_CONFIG, llama_tensors())
     config = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": None, "repetition_penalty": 1.05}
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
-    expected = SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.05)
+    expected = Sampling(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.05)
     assert sampling_defaults(open_weights(tmp_path)) == expected
 
 
