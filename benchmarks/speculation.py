@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
@@ -199,7 +200,7 @@ def measure(runner: Runner, tokenizer: Tokenizer, options: argparse.Namespace) -
 def _request(text: Text, tokenizer: Tokenizer, tokens: int, seed: int) -> Request:
     return Request(
         id=text.kind,
-        prompt=tuple(tokenizer.encode_prompt(text.prompt)),
+        prompt=Prompt(tuple(tokenizer.encode_prompt(text.prompt))),
         max_tokens=tokens,
         ignore_eos=True,
         sampling=Sampling(temperature=text.temperature, seed=seed),

@@ -255,7 +255,7 @@ class EngineLoop:
         sequence = step.sequence
         if not sequence.is_scored or sequence.request.prompt_logprobs is None:
             return
-        for row, token in zip(step.logits, sequence.request.prompt[step.position + 1 :], strict=False):
+        for row, token in zip(step.logits, sequence.request.prompt.tokens[step.position + 1 :], strict=False):
             sequence.prompt_logprobs.append(self._sampler.logprob(row, token, sequence.request.prompt_logprobs))
 
     def _continue(self, step: Computed, now: float) -> int:

@@ -6,6 +6,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.prompt import Prompt
 from engine.run.pooling import Pooling
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampling import Sampling
@@ -34,7 +35,7 @@ class Request:
     """One sequence to continue. Filled by the server's convert step; the engine only reads it."""
 
     id: str
-    prompt: tuple[int, ...]  # token ids, at least one
+    prompt: Prompt  # at least one token
     choice: int = 0  # which of the answers to one prompt this is; each has a random stream of its own
     max_tokens: int | None = None  # None: up to the end of the context; 0 only to score or embed the prompt
     min_tokens: int = 0  # before these, neither an end token nor a stop string ends the answer

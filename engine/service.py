@@ -16,6 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import ContextLengthError, EngineNotReadyError, InputLengthError, QueueFullError, RequestError
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
 from engine.run.embedding import Embeddings
 from engine.run.event_stream import EventStream
@@ -162,7 +163,7 @@ class EngineService:
     def embed(
         self,
         name: str,
-        prompts: Iterable[tuple[int, ...]],
+        prompts: Iterable[Prompt],
         *,
         priority: int = 0,
         caller: bytes = b"",

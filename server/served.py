@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.formats.answer_format import AnswerFormat
+from engine.prompt import Prompt
 from engine.request import Event, Request, TextEvent
 from engine.run.status import EngineStatus, StepReport
 from engine.sampling.constraint import Constraint
@@ -48,7 +49,7 @@ class Service(Protocol):
     def embed(
         self,
         name: str,
-        prompts: Sequence[tuple[int, ...]],
+        prompts: Sequence[Prompt],
         *,
         priority: int = 0,
         caller: bytes = b"",

@@ -184,7 +184,7 @@ class Memory:
             return
         end = held.path[-1]
         if sequence.computed // self._block_tokens == end.depth and not end.is_gone:
-            self._cache.note_tail(end, tuple(sequence.tokens[end.depth * self._block_tokens :][: self._block_tokens]))
+            self._cache.note_tail(end, self._cache.block_after(end, _keys(sequence)))
         self._release(sequence, held)
 
     def forget(self, sequence: Sequence) -> None:
@@ -232,7 +232,7 @@ class Memory:
         held = self._held[sequence]
         here = len(held.path) - 1
         have = [here - begin for begin in held.begins]
-        nodes, alike = self._cache.hit(held.path[-1], sequence.tokens, have)
+        nodes, alike = self._cache.hit(held.path[-1], _keys(sequence), have)
         if sequence.computed == 0:
             held.fork = alike * self._block_tokens
         position = nodes[-1].depth * self._block_tokens if nodes else 0
@@ -266,13 +266,13 @@ class Memory:
     def _report(self, sequence: Sequence) -> CacheReport:
         if sequence.needs_whole_prompt:
             return CacheReport(0, 0, CacheMiss.OFF)
-        root, prompt = self._held[sequence].path[0], list(sequence.request.prompt)
+        root, prompt = self._held[sequence].path[0], _keys(sequence)[: sequence.prompt_tokens]
         return explain(self._cache, root, prompt, sequence.cached_tokens, self._block_tokens)
 
     def _register(self, sequence: Sequence, held: _Held) -> None:
         """Put the blocks that have become full into the tree, or refer to those that are there already."""
         for index in range(len(held.path) - 1, sequence.computed // self._block_tokens):
-            node = self._cache.add_child(held.path[-1], self._cache.block_after(held.path[-1], sequence.tokens))
+            node = self._cache.add_child(held.path[-1], self._cache.block_after(held.path[-1], _keys(sequence)))
             if node is None:
                 return
             self._join(held, node)
@@ -331,6 +331,11 @@ class Memory:
     def _last_boundary(self, sequence: Sequence) -> int:
         """The end of the last full block that a prompt like this could go on from."""
         return (len(sequence.tokens) - 1) // self._block_tokens * self._block_tokens
+
+
+def _keys(sequence: Sequence) -> list[int]:
+    """What the prefix cache knows the sequence's tokens by."""
+    return sequence.request.prompt.cache_keys(sequence.tokens)
 
 
 def _digest_of(sequence: Sequence) -> bytes:

@@ -39,7 +39,7 @@ class Sequence:
     accepted: int = 0  # those of them that were right
 
     def __post_init__(self) -> None:
-        self.tokens = list(self.request.prompt)
+        self.tokens = list(self.request.prompt.tokens)
         predicted = self.request.prediction
         self.prediction = PredictionFollower(predicted, self.prompt_tokens) if predicted else None
         self._begin_prompt()

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError, OctavoError, RequestError
+from engine.prompt import Prompt
 from engine.request import Request, TokenLogprob
 from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
@@ -98,7 +99,7 @@ class Sampler:
         logits = self._limited
         for temperature in (0.0, 1.0):
             sampling = Sampling(temperature=temperature, seed=0)
-            self.choose(logits, TokenChooser(Request(id="", prompt=(0,), sampling=sampling)))
+            self.choose(logits, TokenChooser(Request(id="", prompt=Prompt((0,)), sampling=sampling)))
         self.logprob(logits, 0, 1)
         ban_unset(logits, np.zeros(1, np.int32))
 

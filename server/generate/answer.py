@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.errors import EngineNotReadyError
 from engine.formats.parts import CallBegin, CallEnd, Content, Part
+from engine.prompt import Prompt
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from server.errors import AnswerCancelledError, ClientGoneError
 from server.generate.message_spans import Spans
@@ -63,8 +64,8 @@ class Plan:
     echo: tuple[str, ...] = ()  # the prompts' texts, where a completion repeats them before its own
 
     @property
-    def prompts(self) -> tuple[tuple[int, ...], ...]:
-        """The token ids of each prompt."""
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Each prompt, once."""
         return tuple(request.prompt for request in self.requests[:: self.n])
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from engine.constraints.rules import choice_rule, json_object_rule, json_schema_rule, lark_grammar, regex_rule
 from engine.errors import RequestError
+from engine.prompt import Prompt
 from engine.sampling.constraint import Constraint
 from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
@@ -173,7 +174,7 @@ def _check_choices(body: GenerationBody, options: ServingOptions) -> None:
         )
 
 
-def _prompt_tokens(body: CompletionBody, model: ServedModel, path: str, prompt: str | list[int]) -> tuple[int, ...]:
+def _prompt_tokens(body: CompletionBody, model: ServedModel, path: str, prompt: str | list[int]) -> Prompt:
     tokens = _encoded(prompt, body, model) if isinstance(prompt, str) else checked_ids(prompt, model.vocab_size, path)
     return checked_length(_with_suffix(tokens, body, model) if body.suffix else tokens, model, path)
 

@@ -10,6 +10,7 @@ from typing import Any
 from engine.errors import ContextLengthError, RequestError, TemplateError
 from engine.formats.parts import declarations
 from engine.formats.thinking import template_variables
+from engine.prompt import Prompt
 from engine.text.tokenizer import RenderedChat
 from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.api.tokens.body import BiggestMessage
@@ -77,13 +78,13 @@ def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Span
     return message_spans(marked.text, prompt.text, prompt.tokens, model.tokenizer)
 
 
-def checked_length(prompt: Sequence[int], model: ServedModel, param: str) -> tuple[int, ...]:
+def checked_length(prompt: Sequence[int], model: ServedModel, param: str) -> Prompt:
     """The prompt, if it leaves room for an answer."""
     if not prompt:
         raise RequestError(f"{param}: the prompt is empty; send at least one token.", param=param)
     if len(prompt) >= model.context_length:
         raise ContextLengthError(len(prompt), model.context_length, param=param)
-    return tuple(prompt)
+    return Prompt(tuple(prompt))
 
 
 def _check_template_arguments(arguments: Mapping[str, object]) -> None:
@@ -183,7 +184,7 @@ def biggest_message(messages: Sequence[Message], tokenizer: Tokenizer) -> Bigges
     return BiggestMessage(index=index, role=messages[index].role, tokens=counts[index])
 
 
-def checked_chat_length(body: ChatBody, prompt: Sequence[int], model: ServedModel) -> tuple[int, ...]:
+def checked_chat_length(body: ChatBody, prompt: Sequence[int], model: ServedModel) -> Prompt:
     """The prompt, if it leaves room for an answer; the error else names the biggest message. Blocking."""
     try:
         return checked_length(prompt, model, "messages")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 
 from engine.errors import RequestError
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.sampling.sampling import Sampling
 from server.api.chat.body import ChatBody
@@ -16,7 +17,7 @@ AnyBody = ChatBody | CompletionBody
 MAX_SEQUENCES = 1024  # of bad words as tokens
 
 
-def requests_for(request: Request, prompts: Sequence[tuple[int, ...]], body: AnyBody) -> tuple[Request, ...]:
+def requests_for(request: Request, prompts: Sequence[Prompt], body: AnyBody) -> tuple[Request, ...]:
     """The request once for each choice of each prompt, all choices of a prompt together; the first explains its cache.
 
     request: what the choices have in common, as `common_request` and the API's own plan fill it.
@@ -34,7 +35,7 @@ def common_request(body: AnyBody, model: ServedModel, request_id: str) -> Reques
     _check_ids(body.stop_token_ids, model, "stop_token_ids")
     return Request(
         id=request_id,
-        prompt=(),
+        prompt=Prompt(()),
         max_tokens=body.token_limit,
         min_tokens=_least_tokens(body),
         sampling=sampling,

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
 from engine.sampling.sampling import Sampling
@@ -196,7 +197,7 @@ def letters(text: str) -> tuple[int, ...]:
 
 
 def a_request(
-    prompt: tuple[int, ...] = (1, 2, 3),
+    prompt: tuple[int, ...] | Prompt = (1, 2, 3),
     *,
     max_tokens: int | None = 8,
     stop: tuple[str, ...] = (),
@@ -208,7 +209,7 @@ def a_request(
     """A short greedy request, unless told otherwise."""
     return Request(
         id=name,
-        prompt=prompt,
+        prompt=prompt if isinstance(prompt, Prompt) else Prompt(prompt),
         max_tokens=max_tokens,
         stop=stop,
         ignore_eos=ignore_eos,

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from engine.prompt import Prompt
 from engine.request import CacheMiss, CacheReport, Request
 
 
@@ -10,7 +11,7 @@ class ScriptedCache:
     """Tokens, and nothing computed of them."""
 
     def __init__(self) -> None:
-        self._known: defaultdict[tuple[bytes, str], list[tuple[int, ...]]] = defaultdict(list)
+        self._known: defaultdict[tuple[bytes, str], list[Prompt]] = defaultdict(list)
 
     def take(self, request: Request) -> CacheReport:
         """What the cache holds of a prompt; from then on it holds all of it."""

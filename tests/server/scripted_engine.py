@@ -7,6 +7,7 @@ from functools import cached_property
 
 from engine.errors import EngineNotReadyError, OctavoError, QueueFullError, TemplateError
 from engine.formats.answer_format import AnswerFormat, answer_format
+from engine.prompt import Prompt
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Timings, Token, TokenLogprob
 from engine.run.status import EngineStatus, LaneStatus, StepReport
 from engine.sampling.sampling import Sampling
@@ -302,7 +303,7 @@ class ScriptedService:
     def embed(
         self,
         name: str,
-        prompts: Sequence[tuple[int, ...]],
+        prompts: Sequence[Prompt],
         *,
         priority: int = 0,
         caller: bytes = b"",
@@ -312,7 +313,7 @@ class ScriptedService:
             raise QueueFullError(0, retry_after=1.5)
         self.embedding_terms = (priority, caller, cache_salt)
         self.embeddings.append(ScriptedEmbeddings(prompts, self.embedding_gate, self.embedding_fault))
-        self.embedded += prompts
+        self.embedded += [prompt.tokens for prompt in prompts]
         return self.embeddings[-1]
 
     def _play(self, request: Request) -> ScriptedStream:

@@ -61,7 +61,7 @@ class ChatShape:
         self._choices = [Choice() for _ in plan.requests]
         self.extras: Mapping[str, object] = {
             **({"metadata": body.metadata} if body.metadata else {}),
-            **({"prompt_token_ids": plan.prompts[0]} if body.return_token_ids else {}),
+            **({"prompt_token_ids": plan.prompts[0].tokens} if body.return_token_ids else {}),
         }
 
     # -- in chunks

@@ -94,7 +94,7 @@ class CompletionShape:
             choice.logprobs.add(choice.tokens)
             whole["logprobs"] = choice.logprobs.take()
         if self._token_ids:
-            whole |= {"token_ids": [token.id for token in choice.tokens], "prompt_token_ids": prompt}
+            whole |= {"token_ids": [token.id for token in choice.tokens], "prompt_token_ids": prompt.tokens}
         return whole | _ending(choice.finish)
 
 

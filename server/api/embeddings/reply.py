@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from starlette.types import Receive
 
 from engine.errors import EngineNotReadyError, InputLengthError, RequestError
+from engine.prompt import Prompt
 from engine.run.pooling import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.errors import AnswerCancelledError, ClientGoneError
@@ -44,7 +45,7 @@ EMBEDDING_PARAMETERS: dict[str, Parameter] = table_of(
 )
 
 
-def text_tokens(body: EmbeddingsBody, model: ServedModel) -> list[tuple[int, ...]]:
+def text_tokens(body: EmbeddingsBody, model: ServedModel) -> list[Prompt]:
     """The tokens of each text. Blocking; raises RequestError for what cannot be done."""
     if body.dimensions is not None and body.dimensions > model.embedding_size:
         raise RequestError(
@@ -55,7 +56,7 @@ def text_tokens(body: EmbeddingsBody, model: ServedModel) -> list[tuple[int, ...
     return [_tokens(text, path, body, model) for path, text in body.texts]
 
 
-def _tokens(text: str | list[int], path: str, body: EmbeddingsBody, model: ServedModel) -> tuple[int, ...]:
+def _tokens(text: str | list[int], path: str, body: EmbeddingsBody, model: ServedModel) -> Prompt:
     if isinstance(text, list):
         tokens = checked_ids(text, model.vocab_size, path)
     elif body.add_special_tokens:
@@ -66,7 +67,7 @@ def _tokens(text: str | list[int], path: str, body: EmbeddingsBody, model: Serve
         raise RequestError(f"{path}: the text has no tokens; send at least one.", param=path)
     if len(tokens) > model.context_length:
         raise InputLengthError(len(tokens), model.context_length, param=path)
-    return tuple(tokens)
+    return Prompt(tuple(tokens))
 
 
 def embedding_list(vectors: Sequence[Vector], body: EmbeddingsBody, model: ServedModel, tokens: int) -> bytes:

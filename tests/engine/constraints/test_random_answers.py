@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule
 from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.prompt import Prompt
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
 from engine.sampling.sampling import Sampling
 from engine.service import EngineService
@@ -65,7 +66,7 @@ async def test_a_model_with_random_weights_obeys(tmp_path: Path) -> None:
             rule = json_schema_rule(entry["schema"], param="schema")
             request = Request(
                 id=entry["name"],
-                prompt=(1, 2, 3),
+                prompt=Prompt((1, 2, 3)),
                 max_tokens=400,
                 sampling=Sampling(temperature=1.5, seed=1),
                 constraint=grammars.compile(f"start: {rule}", param="schema"),

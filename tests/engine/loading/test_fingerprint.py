@@ -12,6 +12,7 @@ from engine.errors import ModelFileError
 from engine.loading.fingerprint import content_digest, fingerprint, source_digest
 from engine.loading.load_runner import RunnerOptions, load_runner
 from engine.model import LoadOptions, ServedModel, load_model
+from engine.prompt import Prompt
 from engine.request import FinishEvent, Request
 from engine.sampling.sampling import Sampling
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests
@@ -109,7 +110,7 @@ def test_pieces_are_all_rows_in_order_within_the_bound_of_memory(shape: tuple[in
 def answered(model: ServedModel, prompt: tuple[int, ...]) -> tuple[list[int], int]:
     """The tokens of an answer, and how many of its prompt's were cached; the model is stopped, and saves its cache."""
 
-    request = Request(id="r", prompt=prompt, max_tokens=12, sampling=Sampling(temperature=0.0))
+    request = Request(id="r", prompt=Prompt(prompt), max_tokens=12, sampling=Sampling(temperature=0.0))
 
     async def answer() -> tuple[list[int], int]:
         model.service.start()

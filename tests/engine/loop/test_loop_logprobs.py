@@ -35,7 +35,7 @@ def test_logprobs_are_of_the_model_s_own_logits_whatever_the_sampling_is(top: in
     sampling = Sampling(temperature=1.7, seed=3, top_k=5, frequency_penalty=1.0, logit_bias=((4, 5.0),))
     heard = bench.submit(a_request(sampling=sampling, ignore_eos=True, logprobs=top))
     bench.finish()
-    known, tokens = heard.job.sequence.request.prompt, heard.tokens
+    known, tokens = heard.job.sequence.request.prompt.tokens, heard.tokens
     assert len(tokens) == 8
     for token in tokens:
         check_logprob(token.logprob, known, token.id, top)

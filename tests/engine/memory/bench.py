@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.memory.block_digest import NO_SLOT, Node
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.run.runner_protocol import NO_BLOCK, SequenceRows
 from engine.run.sequence import Sequence
 from engine.sampling.token_chooser import TokenChooser
@@ -25,7 +26,7 @@ class MemoryBench:
         self.memory = Memory(self.runner, lanes, cache_folder=cache_folder, identity=identity)
         self.running: list[Sequence] = []
 
-    def start(self, prompt: tuple[int, ...], **request: Any) -> Sequence:
+    def start(self, prompt: tuple[int, ...] | Prompt, **request: Any) -> Sequence:
         """Give a new sequence a lane."""
         asked = a_request(prompt, **request)
         sequence = Sequence(asked, 200, TokenChooser(asked))
@@ -69,19 +70,19 @@ class MemoryBench:
         self.memory.forget(sequence)
         self.running.remove(sequence)
 
-    def answer(self, prompt: tuple[int, ...], tokens: int = 2, **request: Any) -> tuple[int, ...]:
+    def answer(self, prompt: tuple[int, ...] | Prompt, tokens: int = 2, **request: Any) -> tuple[int, ...]:
         """A whole request: the prompt and its answer."""
         sequence = self.generate(self.start(prompt, **request), tokens)
         self.end(sequence)
         return tuple(sequence.tokens)
 
-    def cached(self, prompt: tuple[int, ...], **request: Any) -> int:
+    def cached(self, prompt: tuple[int, ...] | Prompt, **request: Any) -> int:
         """How many tokens a request would find, if it came now and left at once."""
         sequence = self.start(prompt, **request)
         self.end(sequence)
         return sequence.cached_tokens
 
-    def cached_then_answered(self, prompt: tuple[int, ...]) -> int:
+    def cached_then_answered(self, prompt: tuple[int, ...] | Prompt) -> int:
         """How many tokens a request finds that runs to its end."""
         sequence = self.generate(self.start(prompt), 2)
         self.end(sequence)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from engine.measure.plain_tables import plain_tables
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
@@ -50,7 +51,7 @@ def cold(path: Path) -> Iterator[Runner]:
 
 
 def started(memory: Memory, tokens: list[int]) -> Sequence:
-    request = Request(id="r", prompt=tuple(tokens))
+    request = Request(id="r", prompt=Prompt(tuple(tokens)))
     sequence = Sequence(request, 1, TokenChooser(request))
     memory.attach(sequence)
     return sequence

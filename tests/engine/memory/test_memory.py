@@ -3,7 +3,8 @@
 import pytest
 
 from engine.memory import cache_report, prefix_cache
-from engine.request import Request
+from engine.prompt import Prompt, Span
+from engine.request import CacheMiss, CacheReport, Request
 from engine.run.pooling import Pooling
 from engine.run.sequence import Sequence
 from engine.sampling.token_chooser import TokenChooser
@@ -39,6 +40,19 @@ def test_nothing_crosses_from_one_caller_or_salt_to_another() -> None:
     others = [(b"a", "bc"), (b"", "c"), (b"ab", ""), (b"ab", "C"), (b"abc", "")]
     assert [bench.cached(PROMPT, caller=caller, cache_salt=salt) for caller, salt in others] == [0] * len(others)
     assert bench.cached(PROMPT, caller=b"ab", cache_salt="c") == 12
+
+
+@pytest.mark.parametrize(("start", "length", "shared"), [(5, 3, 4), (2, 9, 0), (4, 4, 4), (9, 2, 8)])
+def test_a_span_is_found_again_only_with_the_same_content(start: int, length: int, shared: int) -> None:
+    bench = MemoryBench()
+    one, other = (Prompt(PROMPT, (Span(start, length, digest),)) for digest in (b"one", b"other"))
+    bench.answer(one)
+    second = bench.start(other, explains_cache=True)
+    assert second.cache_report == CacheReport(shared, start, CacheMiss.DIFFERS)
+    bench.end(second)
+    assert (bench.cached(one), bench.cached(other), bench.cached(PROMPT)) == (12, shared, shared)
+    bench.answer(other)
+    assert (bench.cached(one), bench.cached(other)) == (12, 12)
 
 
 def test_equal_digests_of_other_tokens_give_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +105,7 @@ def test_a_prompt_that_must_be_computed_whole_finds_nothing_but_leaves_all() -> 
     bench.answer(PROMPT, prompt_logprobs=1)
     assert bench.cached(PROMPT, prompt_logprobs=1) == 0
     assert bench.cached(PROMPT) == 12
-    pooled = Request(id="r", prompt=PROMPT, max_tokens=0, pooling=Pooling.MEAN)
+    pooled = Request(id="r", prompt=Prompt(PROMPT), max_tokens=0, pooling=Pooling.MEAN)
     sequence = Sequence(pooled, 0, TokenChooser(pooled))
     bench.resume(sequence)
     assert sequence.computed == 0
@@ -187,7 +201,7 @@ def test_after_a_fault_nothing_of_the_sequence_is_found_nor_what_others_built_on
 
 def test_releasing_what_has_no_lane_changes_nothing() -> None:
     bench = MemoryBench()
-    request = Request(id="r", prompt=PROMPT)
+    request = Request(id="r", prompt=Prompt(PROMPT))
     waiting = Sequence(request, 4, TokenChooser(request))
     bench.memory.release(waiting)
     bench.memory.forget(waiting)

@@ -9,6 +9,7 @@ from engine.memory import prefix_cache
 from engine.memory.block_digest import Node
 from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.sequence import Sequence
 from engine.sampling.token_chooser import TokenChooser
@@ -49,7 +50,7 @@ def fault_in(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, after: int
     bench = MemoryBench(windows=(0, 6), state_slots=5, n_blocks=12)
     bench.answer((*PROMPT, 3))
     other = bench.generate(bench.start(PROMPT), 1)
-    request = Request(id="r", prompt=(*PROMPT, *PROMPT, *PROMPT))
+    request = Request(id="r", prompt=Prompt((*PROMPT, *PROMPT, *PROMPT)))
     sequence = Sequence(request, 4, TokenChooser(request))
     failed = False
     with monkeypatch.context() as patch:

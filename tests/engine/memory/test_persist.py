@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.memory import persist, prefix_cache
+from engine.memory import block_digest, persist, prefix_cache
 from engine.memory.block_digest import NO_SLOT
+from engine.prompt import Prompt, Span
 from engine.run.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench, prefix_of
 
@@ -48,6 +49,23 @@ def saved(folder: Path, **others: Any) -> list[tuple[int, ...]]:
 def the_file(folder: Path) -> Path:
     (path,) = (folder / persist.FOLDER).iterdir()
     return path
+
+
+def test_digests_are_what_they_were_when_a_file_was_written() -> None:
+    root = block_digest.root_digest(b"caller", "salt")
+    assert root.hex() == "ff48a3bd613c1f8e0ee6d575c3923dfc5d7c9ea3452188b26baa51176809784b"
+    block = block_digest.block_digest(root, PROMPT)
+    assert block.hex() == "45f19923ad18f8b8a405dd529cb6f64e9fa06f68bc0333b60959fb09154cd58c"
+
+
+def test_a_span_is_found_after_a_restart_with_the_same_content_only(tmp_path: Path) -> None:
+    one, other = (Prompt(PROMPT, (Span(5, 6, digest),)) for digest in (b"one", b"other"))
+    bench = bench_with(tmp_path)
+    bench.answer(one)
+    bench.memory.save()
+    again = bench_with(tmp_path)
+    again.memory.load()
+    assert (again.cached(one), again.cached(other), again.cached(PROMPT)) == (12, 4, 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

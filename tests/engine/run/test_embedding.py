@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError, EngineNotReadyError, InputLengthError, QueueFullError, RequestError
+from engine.prompt import Prompt
 from engine.run.pooling import Pooling, unit_length
 from engine.run.runner_protocol import ModelRunner, SequenceRows
 from engine.service import EngineService
@@ -72,7 +73,7 @@ def reference(model: Path, tokens: list[int], pooling: Pooling) -> NDArray[np.fl
 @pytest.mark.parametrize("pooling", Pooling)
 async def test_vectors_are_those_of_the_reference(model: Path, pooling: Pooling) -> None:
     with loaded(model, rows=64, kv_type="f32", activations="f32") as runner:
-        texts = [tuple(random_tokens(runner, count, seed=count)) for count in (1, 20, 150)]
+        texts = [Prompt(tuple(random_tokens(runner, count, seed=count))) for count in (1, 20, 150)]
         async with serving(runner, pooling=pooling) as service:
             vectors = await service.embed("e", texts).vectors()
     for text, vector in zip(texts, vectors, strict=True):
@@ -82,7 +83,7 @@ async def test_vectors_are_those_of_the_reference(model: Path, pooling: Pooling)
 @pytest.mark.parametrize("pooling", Pooling)
 async def test_company_and_chunks_change_no_bit(model: Path, pooling: Pooling) -> None:
     with loaded(model, rows=64) as runner:
-        texts = [tuple(random_tokens(runner, 30 + 17 * index, seed=index)) for index in range(8)]
+        texts = [Prompt(tuple(random_tokens(runner, 30 + 17 * index, seed=index))) for index in range(8)]
         async with serving(runner, pooling=pooling) as service:
             alone = [(await service.embed("e", [text]).vectors())[0] for text in texts]
     for rows in (7, 64):
@@ -97,45 +98,45 @@ async def test_company_and_chunks_change_no_bit(model: Path, pooling: Pooling) -
 async def test_many_texts_come_in_order_and_no_logits_are_computed_for_them() -> None:
     runner = ScriptedRunner()
     runner.logits_of = refuse_logits
-    texts = [tuple(1 + (place * step) % 31 for step in range(1, 2 + place % 9)) for place in range(100)]
+    texts = [Prompt(tuple(1 + (place * step) % 31 for step in range(1, 2 + place % 9))) for place in range(100)]
     async with serving(runner, lanes=3) as service:
         vectors = await service.embed("e", texts).vectors()
         await until_idle(service)
         assert service.status().free_blocks == runner.groups[0].n_blocks
     for text, vector in zip(texts, vectors, strict=True):
-        assert vector.tobytes() == unit_length(hidden_state(text)).tobytes()
+        assert vector.tobytes() == unit_length(hidden_state(text.tokens)).tobytes()
     assert max(map(len, runner.batches)) == 3
 
 
 async def test_a_text_may_fill_the_context_but_not_more() -> None:
     async with serving(ScriptedRunner(context_length=64)) as service:
-        assert len(await service.embed("e", [(1,) * 64]).vectors()) == 1
+        assert len(await service.embed("e", [Prompt((1,) * 64)]).vectors()) == 1
         with pytest.raises(InputLengthError, match=r"input\[1\] has 65 tokens.* 64;") as caught:
-            service.embed("e", [(1,), (1,) * 65])
+            service.embed("e", [Prompt((1,)), Prompt((1,) * 65)])
         assert (caught.value.param, caught.value.code) == ("input[1]", "context_length_exceeded")
 
 
 async def test_ids_that_the_model_does_not_have_are_refused_by_place() -> None:
     async with serving(ScriptedRunner()) as service:
         with pytest.raises(RequestError) as caught:
-            service.embed("e", [(1,), (2, VOCAB_SIZE)])
+            service.embed("e", [Prompt((1,)), Prompt((2, VOCAB_SIZE))])
         assert caught.value.param == "input[1]"
 
 
 async def test_a_model_that_makes_none_says_so() -> None:
     async with serving(ScriptedRunner(), pooling=None) as service:
         with pytest.raises(RequestError, match="makes no embeddings"):
-            service.embed("e", [(1,)])
+            service.embed("e", [Prompt((1,))])
 
 
 async def test_texts_wait_in_the_queue_of_all_requests_and_do_not_fill_it() -> None:
     runner = ScriptedRunner()
     gate = Gate(runner)
     async with serving(runner, lanes=2, max_waiting=3) as service:
-        embeddings = service.embed("e", [(1, 2)] * 50)
+        embeddings = service.embed("e", [Prompt((1, 2))] * 50)
         (answer,) = service.submit(a_request(max_tokens=2))
         with pytest.raises(QueueFullError):
-            service.embed("other", [(1,)])
+            service.embed("other", [Prompt((1,))])
         with pytest.raises(QueueFullError):
             service.submit(a_request())
         gate.open.set()
@@ -148,7 +149,7 @@ async def test_a_full_queue_takes_as_many_texts_at_once_as_have_room() -> None:
     gate = Gate(runner)
     async with serving(runner, lanes=1, max_waiting=1) as service:
         (answer,) = service.submit(a_request(max_tokens=2))
-        embeddings = service.embed("e", [(1, 2)] * 5)
+        embeddings = service.embed("e", [Prompt((1, 2))] * 5)
         gate.open.set()
         assert len(await embeddings.vectors()) == 5
         assert [event async for event in answer]
@@ -158,7 +159,7 @@ async def test_leaving_early_frees_lanes_and_blocks() -> None:
     runner = ScriptedRunner()
     gate = Gate(runner)
     async with serving(runner, lanes=2) as service:
-        embeddings = service.embed("e", [(1,) * 40] * 20)
+        embeddings = service.embed("e", [Prompt((1,) * 40)] * 20)
         await asyncio.to_thread(gate.reached.wait, 10)
         embeddings.abort()
         gate.open.set()
@@ -176,7 +177,10 @@ async def test_a_fault_ends_one_call_and_no_other() -> None:
 
     runner.before_run = fail_on_nine
     async with serving(runner) as service:
-        bad, good = service.embed("bad", [(1,), (9,), (2,)]), service.embed("good", [(3,), (4,)])
+        bad, good = (
+            service.embed("bad", [Prompt((1,)), Prompt((9,)), Prompt((2,))]),
+            service.embed("good", [Prompt((3,)), Prompt((4,))]),
+        )
         with pytest.raises(EngineFaultError):
             await bad.vectors()
         bad.abort()
@@ -189,26 +193,26 @@ async def test_states_that_are_no_numbers_are_a_fault(monkeypatch: pytest.Monkey
     monkeypatch.setattr("tests.engine.scripted.hidden_state", lambda known: np.full(4, np.nan, np.float32))
     async with serving(ScriptedRunner()) as service:
         with pytest.raises(EngineFaultError, match="not numbers"):
-            await service.embed("e", [(1,)]).vectors()
+            await service.embed("e", [Prompt((1,))]).vectors()
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
 async def test_draining_completes_all_texts_of_an_accepted_call(lanes: int) -> None:
     runner = ScriptedRunner()
     async with serving(runner, lanes=lanes, max_waiting=0) as service:
-        embeddings = service.embed("e", [(1, 2)] * 30)
+        embeddings = service.embed("e", [Prompt((1, 2))] * 30)
         reading = asyncio.create_task(embeddings.vectors())
         await service.stop(drain_seconds=30)
         assert len(await reading) == 30
         with pytest.raises(EngineNotReadyError):
-            service.embed("late", [(1,)])
+            service.embed("late", [Prompt((1,))])
 
 
 async def test_the_end_of_the_drain_ends_what_is_left() -> None:
     runner = ScriptedRunner()
     gate = Gate(runner)
     async with serving(runner, lanes=1) as service:
-        embeddings = service.embed("e", [(1, 2)] * 30)
+        embeddings = service.embed("e", [Prompt((1, 2))] * 30)
         await asyncio.to_thread(gate.reached.wait, 10)
         stopping = asyncio.create_task(service.stop(drain_seconds=0))
         await asyncio.sleep(0.01)

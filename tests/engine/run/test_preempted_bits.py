@@ -9,6 +9,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
+from engine.prompt import Prompt
 from engine.request import FinishEvent, FinishReason, Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
@@ -60,7 +61,7 @@ def random_request(rng: random.Random, number: int) -> Request:
     prompt = tuple(rng.randrange(288) for _ in range(rng.randint(20, 140)))
     return Request(
         id=f"r{number}",
-        prompt=prompt,
+        prompt=Prompt(prompt),
         max_tokens=rng.randint(40, 100),
         ignore_eos=True,
         sampling=Sampling(temperature=1.0, seed=number, allowed_tokens=tuple(range(1, 27))),

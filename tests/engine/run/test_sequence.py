@@ -16,7 +16,7 @@ def test_counts_follow_the_tokens() -> None:
     sequence.computed = 3
     sequence.tokens.append(9)
     assert (sequence.new_tokens, sequence.pending, sequence.worst_case_tokens) == (1, 1, 7)
-    assert sequence.request.prompt == (1, 2, 3)
+    assert sequence.request.prompt.tokens == (1, 2, 3)
 
 
 def test_timings_split_the_time_since_submission() -> None:

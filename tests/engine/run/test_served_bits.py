@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.prompt import Prompt
 from engine.request import Event, FinishEvent, Request, Thinking, Timings
 from engine.run.event_stream import EventStream
 from engine.sampling.sampling import Sampling
@@ -67,7 +68,7 @@ def random_request(rng: random.Random, vocabulary: int) -> Request:
     )
     return Request(
         id="r",
-        prompt=tuple(rng.randrange(vocabulary) for _ in range(rng.randint(1, 60))),
+        prompt=Prompt(tuple(rng.randrange(vocabulary) for _ in range(rng.randint(1, 60)))),
         max_tokens=rng.randint(1, 25),
         sampling=sampling,
         stop=("q",),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.sampling.logit_rules import Float32, LogitRules
 from engine.sampling.sampling import Sampling
@@ -18,7 +19,7 @@ ENDS = frozenset({0, 7})
 
 def rules_of(prompt: tuple[int, ...] = (1, 2), *, min_tokens: int = 0, **sampling: Any) -> LogitRules:
     return LogitRules(
-        Request(id="r", prompt=prompt, min_tokens=min_tokens, sampling=Sampling(**sampling)), frozenset(ENDS)
+        Request(id="r", prompt=Prompt(prompt), min_tokens=min_tokens, sampling=Sampling(**sampling)), frozenset(ENDS)
     )
 
 
@@ -72,7 +73,7 @@ def test_all_rules_together_are_their_formulas(
     sampling: Sampling, prompt: tuple[int, ...], answer: tuple[int, ...], min_tokens: int, seed: int
 ) -> None:
     logits = np.random.default_rng(seed).normal(0, 3, VOCAB).astype(np.float32)
-    rules = LogitRules(Request(id="r", prompt=prompt, min_tokens=min_tokens, sampling=sampling), ENDS)
+    rules = LogitRules(Request(id="r", prompt=Prompt(prompt), min_tokens=min_tokens, sampling=sampling), ENDS)
     expected = reference(logits, prompt, answer, min_tokens, sampling)
     np.testing.assert_allclose(applied(rules, logits, answer), expected, rtol=3e-6, atol=3e-5)
 

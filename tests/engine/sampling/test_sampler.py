@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.errors import EngineFaultError
+from engine.prompt import Prompt
 from engine.request import Request
 from engine.sampling.sampler import Sampler
 from engine.sampling.sampling import Sampling
@@ -14,7 +15,7 @@ LOGITS = np.random.default_rng(5).normal(0, 1.5, VOCAB_SIZE).astype(np.float32)
 
 
 def chooser_of(params: Sampling, choice: int = 0) -> TokenChooser:
-    return TokenChooser(Request(id="r", prompt=(1,), sampling=params, choice=choice))
+    return TokenChooser(Request(id="r", prompt=Prompt((1,)), sampling=params, choice=choice))
 
 
 def tokens(params: Sampling, count: int, choice: int = 0) -> list[int]:

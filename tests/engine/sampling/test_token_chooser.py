@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineFaultError, RequestError
+from engine.prompt import Prompt
 from engine.request import Request, Thinking
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampler import Sampler
@@ -32,7 +33,7 @@ def answer_of(request: Request, count: int) -> list[int]:
 
 def request_of(**fields: Any) -> Request:
     sampling = {key: fields.pop(key) for key in list(fields) if key in Sampling.__dataclass_fields__}
-    return Request(id="r", prompt=(1, 2), sampling=Sampling(**sampling), **fields)
+    return Request(id="r", prompt=Prompt((1, 2)), sampling=Sampling(**sampling), **fields)
 
 
 @settings(max_examples=100, deadline=None)

@@ -234,7 +234,7 @@ class Schedule:
 
     def _submit(self, requests: list[Request]) -> None:
         for request in requests:
-            self._answers[request.id, request.choice] = answer_alone(request.prompt, request.max_tokens or 0)
+            self._answers[request.id, request.choice] = answer_alone(request.prompt.tokens, request.max_tokens or 0)
             heard = self.bench.submit(request)
             self._heard.append(heard)
             if len(requests) == 1:
@@ -259,7 +259,7 @@ class Schedule:
     def _check_end(self, heard: Heard) -> None:
         sequence, last = heard.job.sequence, heard.last
         request, said = sequence.request, [token.id for token in heard.tokens]
-        expected = answer_alone(request.prompt, sequence.max_new_tokens)
+        expected = answer_alone(request.prompt.tokens, sequence.max_new_tokens)
         assert said == expected[: len(said)], "another answer than alone"
         if isinstance(last, EngineFaultError):
             assert sequence in self._poisoned, "a fault ended a request that had none"

@@ -116,7 +116,7 @@ class LoopMachine(RuleBasedStateMachine):
         for heard in self.heard:
             sequence, last = heard.job.sequence, heard.last
             said = [token.id for token in heard.tokens]
-            expected = answer_alone(sequence.request.prompt, sequence.max_new_tokens)
+            expected = answer_alone(sequence.request.prompt.tokens, sequence.max_new_tokens)
             assert said == expected[: len(said)]
             if isinstance(last, EngineFaultError):  # it was alone in the step that broke
                 continue

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.prompt import Prompt
 from engine.request import Request, Thinking
 from engine.run.runner import Runner
 from engine.sampling.sampling import Sampling
@@ -57,7 +58,9 @@ def some_requests() -> list[Request]:
     for number, shape in enumerate(shapes * 2):
         sampling = Sampling(seed=number, allowed_tokens=tuple(range(27)), **shape)  # type: ignore[arg-type]
         prompt = tuple(rng.randrange(288) for _ in range(rng.randint(20, 100)))
-        requests.append(Request(id=f"r{number}", prompt=prompt, max_tokens=rng.randint(30, 70), sampling=sampling))
+        requests.append(
+            Request(id=f"r{number}", prompt=Prompt(prompt), max_tokens=rng.randint(30, 70), sampling=sampling)
+        )
     requests[1] = replace(requests[1], stop=("ab", "q"), logprobs=3)
     requests[4] = replace(requests[4], thinking=Thinking(inside=True, start_id=None, end_ids=(3, 4), budget=9))
     requests[5] = replace(requests[5], constraint=Hashed(5), logprobs=0)
@@ -100,7 +103,9 @@ def test_what_drafts_leave_in_the_prefix_cache_is_right(runner: Runner, plain: S
     first = [replace(request, max_tokens=90, ignore_eos=True, stop=(), constraint=None) for request in some_requests()]
     answers = served(runner, first, OFF).answers
     second = [
-        replace(request, id=f"s{number}", prompt=(*request.prompt, *answers[request.id, request.choice], 30, 29))
+        replace(
+            request, id=f"s{number}", prompt=Prompt((*request.prompt, *answers[request.id, request.choice], 30, 29))
+        )
         for number, request in enumerate(first)
     ]
     second = [replace(request, max_tokens=20) for request in second]

@@ -180,7 +180,7 @@ async def test_a_suffix_is_written_before_what_comes_between() -> None:
     model = scripted_model("x")
     await complete(model, prompt="ab", suffix="yz")
     prefix, suffix, middle = (model.tokenizer.mark_id(f"<|fim_{name}|>") for name in ("prefix", "suffix", "middle"))
-    assert model.service.requests[0].prompt == (prefix, *b"ab", suffix, *b"yz", middle)
+    assert model.service.requests[0].prompt.tokens == (prefix, *b"ab", suffix, *b"yz", middle)
 
 
 async def test_a_suffix_needs_a_model_that_can_infill(monkeypatch: pytest.MonkeyPatch) -> None:
