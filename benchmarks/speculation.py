@@ -25,7 +25,7 @@ from engine.request import Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner import Runner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
 from engine.sampling.sampler import Sampler
 from engine.sampling.sampling import Sampling
@@ -125,7 +125,7 @@ class Engine:
     def begin(self, requests: list[Request]) -> None:
         """Take requests, and compute their first tokens."""
         self._sequences = [
-            Sequence(request, request.max_tokens or 0, TokenChooser(request, self._tokenizer.end_ids))
+            TokenSequence(request, request.max_tokens or 0, TokenChooser(request, self._tokenizer.end_ids))
             for request in requests
         ]
         for sequence in self._sequences:

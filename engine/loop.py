@@ -20,7 +20,7 @@ from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner_protocol import ModelRunner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
 from engine.run.step import Computed, compute
 from engine.sampling.sampler import Sampler
@@ -70,7 +70,7 @@ Delivery = tuple[EventStream, Event | OctavoError]
 class Job:
     """A sequence with what lies around it: its text and the stream that its reader holds."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     output: RequestOutput
     stream: EventStream
 
@@ -79,7 +79,7 @@ class Job:
 class Abort:
     """The reader has gone."""
 
-    sequence: Sequence
+    sequence: TokenSequence
 
 
 class Stop:
@@ -104,8 +104,8 @@ class EngineLoop:
         self._deliver = publish
         self._clock = clock
         self._inbox: SimpleQueue[Job | Abort | Stop] = SimpleQueue()
-        self._jobs: dict[Sequence, Job] = {}
-        self._timed: set[Sequence] = set()  # jobs that have a deadline
+        self._jobs: dict[TokenSequence, Job] = {}
+        self._timed: set[TokenSequence] = set()  # jobs that have a deadline
         self._outbox: list[Delivery] = []
         self._report: StepReport | None = None  # of the last step, until it is published
         self._stopping = False
@@ -121,7 +121,7 @@ class EngineLoop:
         job.sequence.submitted_at = self._clock()
         self._inbox.put(job)
 
-    def abort(self, sequence: Sequence) -> None:
+    def abort(self, sequence: TokenSequence) -> None:
         """End a request without more text, if it has not ended; from any thread."""
         self._inbox.put(Abort(sequence))
 
@@ -285,7 +285,7 @@ class EngineLoop:
             self._runner.rewind(sequence.state_slot, 1 + accepted)
         return accepted
 
-    def _choose(self, row: NDArray[np.float32], likeliest: int, sequence: Sequence, now: float) -> int:
+    def _choose(self, row: NDArray[np.float32], likeliest: int, sequence: TokenSequence, now: float) -> int:
         """Draw a token from its logits, and append it."""
         token, top = self._sampler.choose(row, sequence.chooser, likeliest), sequence.request.logprobs
         self._append(sequence, token, None if top is None else self._sampler.logprob(row, token, top), now)
@@ -304,7 +304,7 @@ class EngineLoop:
             self._scheduler.pace.note_rounds(rounds, ended - began)
         return ended
 
-    def _append(self, sequence: Sequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
+    def _append(self, sequence: TokenSequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
         job = self._jobs[sequence]
         sequence.tokens.append(token)
         sequence.first_token_at = sequence.first_token_at or now
@@ -322,7 +322,7 @@ class EngineLoop:
         if batch or report is not None:
             self._deliver(batch, report)
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, now: float, stop: str | int | None = None) -> None:
+    def _finish(self, sequence: TokenSequence, reason: FinishReason, now: float, stop: str | int | None = None) -> None:
         event = FinishEvent(
             reason=reason,
             prompt_tokens=sequence.prompt_tokens,
@@ -339,20 +339,20 @@ class EngineLoop:
         )
         self._end(sequence, event)
 
-    def _end(self, sequence: Sequence, last: FinishEvent | OctavoError, *, is_faulty: bool = False) -> None:
+    def _end(self, sequence: TokenSequence, last: FinishEvent | OctavoError, *, is_faulty: bool = False) -> None:
         """Free all that a request holds and send the last its stream will hear."""
         self._scheduler.remove(sequence, is_faulty=is_faulty)
         self._timed.discard(sequence)
         self._outbox.append((self._jobs.pop(sequence).stream, last))
 
-    def _fail(self, sequence: Sequence, error: Exception) -> None:
+    def _fail(self, sequence: TokenSequence, error: Exception) -> None:
         """End one request by a fault of ours, or by one of its own that showed only now; no other is touched."""
         logger.error("fault while serving %s", sequence.request.id, exc_info=error)
         ours = EngineFaultError("The server failed on this request; report what its log says.")
         self._end(sequence, error if isinstance(error, OctavoError) else ours, is_faulty=True)
 
 
-def _is_due(sequence: Sequence, now: float) -> bool:
+def _is_due(sequence: TokenSequence, now: float) -> bool:
     return sequence.deadline is not None and now >= sequence.deadline
 
 

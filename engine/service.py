@@ -23,7 +23,7 @@ from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.pooling import Pooling
 from engine.run.runner_protocol import ModelRunner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.status import EngineStatus, LaneStatus, StepReport
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_chooser import TokenChooser
@@ -213,7 +213,7 @@ class EngineService:
         return stream
 
     def _job(self, request: Request, max_new_tokens: int) -> Job:
-        sequence = Sequence(request, max_new_tokens, TokenChooser(request, self._tokenizer.end_ids))
+        sequence = TokenSequence(request, max_new_tokens, TokenChooser(request, self._tokenizer.end_ids))
         output = RequestOutput(request, self._tokenizer, max_new_tokens)
         return Job(sequence, output, EventStream(lambda: self._engine.abort(sequence)))
 
@@ -297,7 +297,7 @@ class EngineService:
             logger.exception("fault after the end of a request")
 
 
-def _lane_status(sequence: Sequence) -> LaneStatus:
+def _lane_status(sequence: TokenSequence) -> LaneStatus:
     return LaneStatus(
         id=sequence.request.id,
         prompt_tokens=sequence.prompt_tokens,

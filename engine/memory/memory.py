@@ -9,7 +9,7 @@ from engine.memory.persist import load, save
 from engine.memory.prefix_cache import PrefixCache
 from engine.request import CacheMiss, CacheReport
 from engine.run.runner_protocol import NO_BLOCK, ModelRunner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 
 # In a long prompt, a state is kept this often for prompts that begin like it.
 SNAPSHOT_TOKENS = 512
@@ -46,7 +46,7 @@ class Memory:
         )
         self._pools = self._cache.pools
         self._free_lanes = list(reversed(range(lanes)))
-        self._held: dict[Sequence, _Held] = {}
+        self._held: dict[TokenSequence, _Held] = {}
         self._snapshot_every = -(-SNAPSHOT_TOKENS // self._block_tokens) * self._block_tokens
         self._has_snapshots = runner.state_slots > lanes
         self._has_windows = any(group.window for group in runner.groups)
@@ -95,7 +95,7 @@ class Memory:
             for pool, group in zip(self._pools, self._runner.groups, strict=True)
         )
 
-    def reach(self, sequence: Sequence) -> int:
+    def reach(self, sequence: TokenSequence) -> int:
         """Up to how many positions grow() could give a sequence blocks now."""
         return min(
             (len(table) + pool.available_blocks) * self._block_tokens
@@ -108,7 +108,7 @@ class Memory:
 
     # The life of a sequence
 
-    def attach(self, sequence: Sequence) -> None:
+    def attach(self, sequence: TokenSequence) -> None:
         """Give a sequence its state slot, and what the prefix cache holds of its tokens, when it gets a lane.
 
         At least its last token stays to be computed. One that was preempted begins again in the same way.
@@ -128,7 +128,7 @@ class Memory:
             self.release(sequence)
             raise
 
-    def catch_up(self, sequence: Sequence) -> int:
+    def catch_up(self, sequence: TokenSequence) -> int:
         """Give a sequence what others have computed of its tokens since it was attached; returns how many it gained.
 
         To be called before its rows are planned, as long as more than one token is pending: of answers to one prompt,
@@ -139,12 +139,12 @@ class Memory:
             self._note_taken(sequence, taken)
         return taken
 
-    def holds(self, sequence: Sequence, tokens: int) -> bool:
+    def holds(self, sequence: TokenSequence, tokens: int) -> bool:
         """Whether a sequence has blocks for positions below `tokens`."""
         tables = sequence.tables
         return bool(tables) and tokens <= len(tables[0]) * self._block_tokens
 
-    def grow(self, sequence: Sequence, tokens: int) -> bool:
+    def grow(self, sequence: TokenSequence, tokens: int) -> bool:
         """Give a sequence blocks for positions below `tokens`; False, and nothing taken, if there are too few."""
         if self.reach(sequence) < tokens:
             return False
@@ -154,7 +154,7 @@ class Memory:
                 table[-1] = self._cache.take(group)
         return True
 
-    def chunk_end(self, sequence: Sequence, end: int) -> int:
+    def chunk_end(self, sequence: TokenSequence, end: int) -> int:
         """Where rows planned up to `end` have to stop, so that the state there can be kept."""
         if not self._has_snapshots:
             return end
@@ -163,7 +163,7 @@ class Memory:
         stops = (fork, self._last_boundary(sequence), (sequence.computed // step + 1) * step)
         return min([stop for stop in stops if sequence.computed < stop < end], default=end)
 
-    def note_computed(self, sequence: Sequence) -> None:
+    def note_computed(self, sequence: TokenSequence) -> None:
         """Take note that sequence.computed has advanced.
 
         Full blocks are found by others from now on, a state that is worth it is kept, and blocks that no later row sees
@@ -177,7 +177,7 @@ class Memory:
         if self._has_windows:
             self._give_back(sequence, held)
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: TokenSequence) -> None:
         """Take back all that a sequence holds, if it holds anything; what the tree has of it stays cached."""
         held = self._held.pop(sequence, None)
         if held is None:
@@ -187,7 +187,7 @@ class Memory:
             self._cache.note_tail(end, self._cache.block_after(end, _keys(sequence)))
         self._release(sequence, held)
 
-    def forget(self, sequence: Sequence) -> None:
+    def forget(self, sequence: TokenSequence) -> None:
         """Take back all that a sequence holds after a fault: nothing that it computed is believed any more."""
         held = self._held.pop(sequence, None)
         if held is None:
@@ -198,11 +198,11 @@ class Memory:
             self._cache.settle(node)  # the fault may have come between making it and filling it
         self._release(sequence, held)
 
-    def drop_cached(self, sequence: Sequence) -> None:
+    def drop_cached(self, sequence: TokenSequence) -> None:
         """Cache nothing any more of a caller's division that a sequence belonged to and none that runs does."""
         self._cache.drop_root(_digest_of(sequence))
 
-    def _release(self, sequence: Sequence, held: _Held) -> None:
+    def _release(self, sequence: TokenSequence, held: _Held) -> None:
         for group, table in enumerate(sequence.tables):
             for index in range(len(table)):
                 self._put(group, table, index, NO_BLOCK, held)
@@ -225,7 +225,7 @@ class Memory:
 
     # The prefix cache
 
-    def _take_cached(self, sequence: Sequence) -> int:
+    def _take_cached(self, sequence: TokenSequence) -> int:
         """Go on from where the cached prefix ends, if that is beyond what is computed; returns the tokens gained."""
         if sequence.needs_whole_prompt:
             return 0
@@ -247,7 +247,7 @@ class Memory:
         self._give_back(sequence, held)
         return gained
 
-    def _adopt(self, sequence: Sequence, held: _Held, index: int, node: Node, position: int) -> None:
+    def _adopt(self, sequence: TokenSequence, held: _Held, index: int, node: Node, position: int) -> None:
         """Refer to a node's blocks, but for those that rows from `position` on do not see."""
         self._join(held, node)
         for group, table in enumerate(sequence.tables):
@@ -256,20 +256,20 @@ class Memory:
             is_seen = index >= self._cache.first_seen(group, position)
             self._put(group, table, index, self._cache.share(node, group) if is_seen else NO_BLOCK, held)
 
-    def _note_taken(self, sequence: Sequence, taken: int) -> None:
+    def _note_taken(self, sequence: TokenSequence, taken: int) -> None:
         taken = min(taken, sequence.prompt_tokens - sequence.cached_tokens)
         self.hit_tokens += taken
         sequence.cached_tokens += taken
         if sequence.request.explains_cache:
             sequence.cache_report = self._report(sequence)
 
-    def _report(self, sequence: Sequence) -> CacheReport:
+    def _report(self, sequence: TokenSequence) -> CacheReport:
         if sequence.needs_whole_prompt:
             return CacheReport(0, 0, CacheMiss.OFF)
         root, prompt = self._held[sequence].path[0], _keys(sequence)[: sequence.prompt_tokens]
         return explain(self._cache, root, prompt, sequence.cached_tokens, self._block_tokens)
 
-    def _register(self, sequence: Sequence, held: _Held) -> None:
+    def _register(self, sequence: TokenSequence, held: _Held) -> None:
         """Put the blocks that have become full into the tree, or refer to those that are there already."""
         for index in range(len(held.path) - 1, sequence.computed // self._block_tokens):
             node = self._cache.add_child(held.path[-1], self._cache.block_after(held.path[-1], _keys(sequence)))
@@ -285,7 +285,7 @@ class Memory:
                 elif node.blocks[group] != table[index]:  # the same bits, by the laws of determinism
                     self._put(group, table, index, self._cache.share(node, group), held)
 
-    def _snapshot(self, sequence: Sequence, held: _Held) -> None:
+    def _snapshot(self, sequence: TokenSequence, held: _Held) -> None:
         """Keep the state where prompts part, where one's last full block ends, at regular places, and at the end."""
         position, node = sequence.computed, held.path[-1]
         if position != node.depth * self._block_tokens or node.state != NO_SLOT:
@@ -295,14 +295,14 @@ class Memory:
         elif sequence.pending == 0 and self._keep_state(sequence, held, node, held.rolling):
             held.rolling = node
 
-    def _keep_state(self, sequence: Sequence, held: _Held, node: Node, reusing: Node | None = None) -> bool:
+    def _keep_state(self, sequence: TokenSequence, held: _Held, node: Node, reusing: Node | None = None) -> bool:
         self._cache.snapshot(node, lambda slot: self._runner.copy_state(sequence.state_slot, slot), reusing)
         if node.state == NO_SLOT:
             return False
         self._mark_added(held)
         return True
 
-    def _give_back(self, sequence: Sequence, held: _Held) -> None:
+    def _give_back(self, sequence: TokenSequence, held: _Held) -> None:
         """Refer no more to blocks that no row from sequence.computed on sees."""
         for group, table in enumerate(sequence.tables):
             first = self._cache.first_seen(group, sequence.computed)
@@ -328,15 +328,15 @@ class Memory:
         if held.added_from is None:
             held.added_from = len(held.path) - 1
 
-    def _last_boundary(self, sequence: Sequence) -> int:
+    def _last_boundary(self, sequence: TokenSequence) -> int:
         """The end of the last full block that a prompt like this could go on from."""
         return (len(sequence.tokens) - 1) // self._block_tokens * self._block_tokens
 
 
-def _keys(sequence: Sequence) -> list[int]:
+def _keys(sequence: TokenSequence) -> list[int]:
     """What the prefix cache knows the sequence's tokens by."""
     return sequence.request.prompt.cache_keys(sequence.tokens)
 
 
-def _digest_of(sequence: Sequence) -> bytes:
+def _digest_of(sequence: TokenSequence) -> bytes:
     return root_digest(sequence.request.caller, sequence.request.cache_salt)

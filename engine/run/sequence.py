@@ -12,7 +12,7 @@ from engine.speculation.drafters import PredictionFollower
 
 
 @dataclass(eq=False, slots=True)
-class Sequence:
+class TokenSequence:
     """One request's state. Two sequences are equal only if they are the same object."""
 
     request: Request
@@ -106,7 +106,7 @@ class Sequence:
         """Positions it can ever fill; the last new token is never fed."""
         return self.prompt_tokens + max(self.max_new_tokens, 1) - 1
 
-    def shares_cache_with(self, other: "Sequence") -> bool:
+    def shares_cache_with(self, other: "TokenSequence") -> bool:
         """Whether both belong to one division of the prefix cache."""
         return self._division == other._division
 

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from engine.errors import EngineFaultError
 from engine.run.runner_protocol import ModelRunner, SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.scheduling.plan import PlannedRows, StepPlan
 
 
 class Computed(NamedTuple):
     """What the model gave for one sequence's rows."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     position: int  # of the first of these rows
     logits: NDArray[np.float32]  # [rows that logits were wanted of, vocabulary]; a view valid until the next run
     likeliest: list[int]  # token of each of these rows, as ModelRunner has it

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 
 AGEING = 16  # later requests that a step of priority is worth
 PRIORITY_LIMIT = 100  # priorities beyond are taken for it, so that no wait is without end
@@ -40,15 +40,15 @@ class WaitingQueue:
         self._turn = turn
         self._across_callers = across_callers
         self._arrived = 0
-        self._by_caller: dict[bytes, list[Sequence]] = {}  # each in order of rank; no list is empty
+        self._by_caller: dict[bytes, list[TokenSequence]] = {}  # each in order of rank; no list is empty
 
     def __len__(self) -> int:
         return sum(map(len, self._by_caller.values()))
 
-    def __iter__(self) -> Iterator[Sequence]:
+    def __iter__(self) -> Iterator[TokenSequence]:
         return chain.from_iterable(self._by_caller.values())
 
-    def add(self, sequence: Sequence, running: Iterable[Sequence]) -> None:
+    def add(self, sequence: TokenSequence, running: Iterable[TokenSequence]) -> None:
         """Queue a sequence; one that was here before gets its old place. Those `running` may get later ranks."""
         waiting = self._by_caller.setdefault(sequence.request.caller, [])
         if sequence.rank is None:
@@ -65,7 +65,7 @@ class WaitingQueue:
                     other.rank = (self._arrived, *_urgency(other))
         insort(waiting, sequence, key=rank_of)
 
-    def discard(self, sequence: Sequence) -> None:
+    def discard(self, sequence: TokenSequence) -> None:
         """Take a sequence out, if it is in."""
         caller = sequence.request.caller
         waiting = self._by_caller.get(caller, [])
@@ -74,25 +74,27 @@ class WaitingQueue:
             if not waiting:
                 del self._by_caller[caller]
 
-    def next(self, running: Iterable[Sequence], may_start: Callable[[Sequence], bool]) -> Sequence | None:
+    def next(
+        self, running: Iterable[TokenSequence], may_start: Callable[[TokenSequence], bool]
+    ) -> TokenSequence | None:
         """The one whose turn it is among those that may start; None if there is none."""
         held = Counter(sequence.request.caller for sequence in running)
         heads = [next(filter(may_start, waiting), None) for waiting in self._by_caller.values()]
 
-        def place(sequence: Sequence) -> tuple[int, int, int]:
+        def place(sequence: TokenSequence) -> tuple[int, int, int]:
             place, urgency, arrival = rank_of(sequence)
             return place + self._turn * held[sequence.request.caller], urgency, arrival
 
         return min((head for head in heads if head is not None), key=place, default=None)
 
 
-def rank_of(sequence: Sequence) -> tuple[int, int, int]:
+def rank_of(sequence: TokenSequence) -> tuple[int, int, int]:
     """Where a sequence stands among all: the lower, the earlier."""
     assert sequence.rank is not None
     return sequence.rank
 
 
-def _urgency(sequence: Sequence) -> tuple[int, int]:
+def _urgency(sequence: TokenSequence) -> tuple[int, int]:
     """Where a sequence stands among those of its caller."""
     _, urgency, arrival = rank_of(sequence)
     return urgency, arrival

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.scheduling.pace import Chunk
 
 
@@ -10,7 +10,7 @@ from engine.scheduling.pace import Chunk
 class PlannedRows:
     """The next `count` tokens of a sequence go into the step, and after them tokens that are only guessed."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     count: int
     drafts: tuple[int, ...] = ()
     wants_states: bool = False  # final hidden states of all rows, for a draft block that follows them
@@ -57,7 +57,7 @@ class StepPlan:
 
     rows: tuple[PlannedRows, ...]
     preempted: int = 0  # sequences that gave up their memory for it
-    faults: tuple[tuple[Sequence, Exception], ...] = ()  # sequences that could not even be planned
+    faults: tuple[tuple[TokenSequence, Exception], ...] = ()  # sequences that could not even be planned
     total_rows: int = field(init=False)
     decode_rows: int = field(init=False)  # one for each sequence that decodes
     draft_rows: int = field(init=False)

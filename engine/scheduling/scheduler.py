@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
 from engine.run.runner_protocol import MAX_KEPT_ROWS, ModelRunner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
 from engine.scheduling.pace import Pace
@@ -46,14 +46,14 @@ class Scheduler:
         self.waiting = WaitingQueue(
             turn=config.lanes + config.max_waiting, across_callers=config.priorities_across_callers
         )
-        self.running: list[Sequence] = []  # the most urgent first
+        self.running: list[TokenSequence] = []  # the most urgent first
         self.pace = Pace()
         self.speculation = Speculation(config, self.pace, runner.draft, runner.block_tokens)
         self._chunks = ChunkBudget(config, self.pace)
         self._was_alone = False  # a suspect of a fault, in the last step
         self._preempted = 0  # since the step began
-        self._faults: list[tuple[Sequence, Exception]] = []  # likewise
-        self._refused: tuple[Sequence, int, int] | None = None  # for whom there was no room, and how things were
+        self._faults: list[tuple[TokenSequence, Exception]] = []  # likewise
+        self._refused: tuple[TokenSequence, int, int] | None = None  # for whom there was no room, and how things were
         self._last: StepPlan | None = None  # if every sequence that ran had one row in it
         self._repeats = 0  # of that plan
 
@@ -66,17 +66,17 @@ class Scheduler:
         """What a step in which answers run beside prompts is to take at most; None before anything was measured."""
         return self._chunks.last_target
 
-    def is_answering(self, sequence: Sequence) -> bool:
+    def is_answering(self, sequence: TokenSequence) -> bool:
         """Whether a sequence has begun its answer and goes on with it, a token a step; one that was preempted waits."""
         return sequence.new_tokens > 0 and sequence.pending == 1 and sequence in self.running
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: TokenSequence) -> None:
         """Queue a sequence that the memory could hold by itself to its end."""
         assert self._memory.fits(sequence.worst_case_tokens)
         self.waiting.add(sequence, self.running)
         self.running.sort(key=rank_of)
 
-    def remove(self, sequence: Sequence, *, is_faulty: bool = False) -> None:
+    def remove(self, sequence: TokenSequence, *, is_faulty: bool = False) -> None:
         """Drop a sequence at any stage, and free what it holds; what a faulty one computed is not trusted."""
         if sequence in self.running:
             self.running.remove(sequence)
@@ -89,7 +89,7 @@ class Scheduler:
         if not sequence.request.caches_prompt and not any(map(sequence.shares_cache_with, self._all())):
             self._memory.drop_cached(sequence)
 
-    def _all(self) -> Iterator[Sequence]:
+    def _all(self) -> Iterator[TokenSequence]:
         return chain(self.running, self.waiting)
 
     def schedule(self) -> StepPlan:
@@ -138,7 +138,7 @@ class Scheduler:
         rows.sequence.computed += rows.count
         self._memory.note_computed(rows.sequence)
 
-    def accept(self, sequence: Sequence) -> None:
+    def accept(self, sequence: TokenSequence) -> None:
         """Note that the first draft of those left is what the sequence has as its next token: its row is computed."""
         sequence.computed += 1
         self._memory.note_computed(sequence)
@@ -164,7 +164,7 @@ class Scheduler:
             if sequence is None or not self._try_start(sequence):
                 return
 
-    def _may_start(self, sequence: Sequence) -> bool:
+    def _may_start(self, sequence: TokenSequence) -> bool:
         """One of several answers waits for the first to compute their prompt, which the others then find cached."""
         if sequence.needs_whole_prompt or sequence.prompt_tokens <= self._block_tokens:
             return True
@@ -174,7 +174,7 @@ class Scheduler:
             for other in self.running
         )
 
-    def _try_start(self, sequence: Sequence) -> bool:
+    def _try_start(self, sequence: TokenSequence) -> bool:
         """Give a sequence a lane, if there is room for its next rows and for those of all that run; False if not."""
         now = (sequence, len(self.running), self._memory.free_blocks)
         blocks = sum(map(self._next_blocks, [sequence, *self.running]))
@@ -189,19 +189,19 @@ class Scheduler:
             self._refused = now
         return has_room is not False
 
-    def _next_blocks(self, sequence: Sequence) -> int:
+    def _next_blocks(self, sequence: TokenSequence) -> int:
         """How many blocks a sequence needs for its next rows; one at least, so that all that run have a reserve."""
         end = sequence.computed + min(sequence.pending, self._config.prefill_rows)
         held = len(sequence.tables[0]) if sequence.tables else 0
         return max(1, self._memory.blocks_for(end) - held)
 
-    def _attach(self, sequence: Sequence) -> bool:
+    def _attach(self, sequence: TokenSequence) -> bool:
         self._memory.attach(sequence)
         return len(self.running) == 1 or self._memory.reach(sequence) > sequence.computed
 
     # Rows
 
-    def _chosen(self) -> list[Sequence]:
+    def _chosen(self) -> list[TokenSequence]:
         """Who takes part in the step: all, but that each suspect of a fault has steps of its own, every other one.
 
         The others take turns with it, because a suspect that cannot grow has to give way to them.
@@ -211,7 +211,7 @@ class Scheduler:
         self._was_alone = bool(suspects) and not (others and self._was_alone)
         return suspects[:1] if self._was_alone else others
 
-    def _plan_single_rows(self, among: list[Sequence]) -> list[PlannedRows]:
+    def _plan_single_rows(self, among: list[TokenSequence]) -> list[PlannedRows]:
         """Plan one row of each that has one token to be fed."""
         planned = []
         for sequence in among:
@@ -237,7 +237,7 @@ class Scheduler:
             planned.append(replace(rows, drafts=tokens) if has_room else rows)
         return planned
 
-    def _draft_room(self, sequence: Sequence) -> int:
+    def _draft_room(self, sequence: TokenSequence) -> int:
         """How many drafts a sequence can have: what its answer, its memory and a state that goes back leave."""
         if sequence not in self.running or sequence.new_tokens == 0 or sequence.is_suspect:
             return 0
@@ -250,7 +250,7 @@ class Scheduler:
             room = min(room, MAX_KEPT_ROWS - 1, to_boundary)
         return max(0, room)
 
-    def _plan_prompts(self, among: list[Sequence], single_rows: int) -> list[PlannedRows]:
+    def _plan_prompts(self, among: list[TokenSequence], single_rows: int) -> list[PlannedRows]:
         """Deal out the rows, and rows of logits, that a step has left; a prompt that is scored needs one each."""
         planned: list[PlannedRows] = []
         rows, logit_rows = self._max_rows - single_rows, self._max_logit_rows - single_rows
@@ -265,7 +265,7 @@ class Scheduler:
                     logit_rows -= chunk.logit_rows
         return planned
 
-    def _chunk_rows(self, sequence: Sequence, rows: int, logit_rows: int) -> int:
+    def _chunk_rows(self, sequence: TokenSequence, rows: int, logit_rows: int) -> int:
         """How many of its next rows a prompt gets; no more than it has room for without taking another's, but one."""
         self._memory.catch_up(sequence)
         room = max(1, self._memory.reach(sequence) - sequence.computed)
@@ -277,7 +277,7 @@ class Scheduler:
 
     # Memory
 
-    def _has_grown(self, sequence: Sequence, tokens: int) -> bool:
+    def _has_grown(self, sequence: TokenSequence, tokens: int) -> bool:
         """Make room for a sequence's positions below `tokens`, at the cost of the least urgent, be it itself."""
         if self._memory.holds(sequence, tokens):
             return True
@@ -288,12 +288,12 @@ class Scheduler:
                 self._preempt(self.running[-1])
         return False
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: TokenSequence) -> None:
         sequence.preemptions += 1
         self._preempted += 1
         self._stop(sequence)
 
-    def _stop(self, sequence: Sequence) -> None:
+    def _stop(self, sequence: TokenSequence) -> None:
         """Take a lane and all memory from a sequence, which will begin again from its tokens."""
         self.running.remove(sequence)
         self._memory.release(sequence)
@@ -302,8 +302,8 @@ class Scheduler:
 
     def _unless_faulty(
         self,
-        act: Callable[Concatenate[Sequence, Arguments], Result],
-        sequence: Sequence,
+        act: Callable[Concatenate[TokenSequence, Arguments], Result],
+        sequence: TokenSequence,
         *args: Arguments.args,
         **others: Arguments.kwargs,
     ) -> Result | None:

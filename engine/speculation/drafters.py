@@ -9,7 +9,7 @@ Guesses by looking up where the last tokens of a sequence occurred before: what 
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence as Tokens
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,7 +71,7 @@ class TextIndex:
         self._places: dict[int, dict[tuple[int, ...], int]] = {size: {} for size in SIZES}
         self._read = 0
 
-    def read(self, tokens: Tokens[int], most: int = READ_AT_ONCE) -> None:
+    def read(self, tokens: Sequence[int], most: int = READ_AT_ONCE) -> None:
         """Take in up to `most` more tokens of the text, which begins as it did before."""
         end = min(len(tokens), self._read + most)
         for size, places in self._places.items():
@@ -83,7 +83,7 @@ class TextIndex:
                 places.update(zip(zip(*columns, strict=True), range(first, end), strict=True))
         self._read = end
 
-    def find(self, tokens: Tokens[int]) -> int | None:
+    def find(self, tokens: Sequence[int]) -> int | None:
         """The last place before whose tokens are those at the end of the text."""
         for size, places in self._places.items():
             place = places.get(tuple(tokens[-size:]))
@@ -110,7 +110,7 @@ class LookupDrafter:
         return looked_up(tuple(found), agreement(tokens, len(tokens), tokens, place))
 
 
-def agreement(text: Tokens[int], end: int, other: Tokens[int], place: int) -> int:
+def agreement(text: Sequence[int], end: int, other: Sequence[int], place: int) -> int:
     """How many tokens before text[end] equal those before other[place], MOST_COMPARED at most."""
     most = min(end, place, MOST_COMPARED)
     for back in range(1, most + 1):

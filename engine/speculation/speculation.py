@@ -23,7 +23,7 @@ import numpy as np
 from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
 from engine.run.runner_protocol import DraftModel, SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.step import Computed
 from engine.scheduling.pace import Pace
 from engine.speculation.draft_budget import Acceptance, Account
@@ -38,11 +38,13 @@ class ModelDrafter:
         self._draft = draft
         self._block_tokens = block_tokens
 
-    def room(self, sequence: Sequence) -> int:
+    def room(self, sequence: TokenSequence) -> int:
         """How many tokens can be drafted: the rows after the first stand where the sequence has blocks already."""
         return min(len(table) for table in sequence.tables) * self._block_tokens - sequence.computed + 1
 
-    def follow(self, steps: list[Computed], wanted: Mapping[Sequence, int]) -> dict[Sequence, tuple[int, ...]]:
+    def follow(
+        self, steps: list[Computed], wanted: Mapping[TokenSequence, int]
+    ) -> dict[TokenSequence, tuple[int, ...]]:
         """Take in a step's rows, as far as they are right, and draft so many tokens of some of its sequences."""
         alive = [step for step in steps if step.sequence.tables and step.sequence.computed > step.position]
         if not alive:
@@ -51,7 +53,7 @@ class ModelDrafter:
         states = [step.final[: len(rows.tokens)] for step, rows in zip(alive, batch, strict=True)]
         self._draft.run(batch, np.concatenate(states))
         asking = [step.sequence for step, rows in zip(alive, batch, strict=True) if rows.wants_logits]
-        drafts: dict[Sequence, tuple[int, ...]] = {}
+        drafts: dict[TokenSequence, tuple[int, ...]] = {}
         while asking:
             for sequence, token in zip(asking, self._draft.likeliest, strict=True):
                 drafts[sequence] = (
@@ -73,7 +75,7 @@ def _rows(step: Computed, is_last_wanted: bool) -> SequenceRows:
     return SequenceRows(tokens, step.position, sequence.tables, is_last_wanted, final_rows=final)
 
 
-def _next_row(sequence: Sequence, drafts: tuple[int, ...]) -> SequenceRows:
+def _next_row(sequence: TokenSequence, drafts: tuple[int, ...]) -> SequenceRows:
     position = sequence.computed - 1 + len(drafts)
     return SequenceRows(drafts[-1:], position, sequence.tables, True, final_rows=range(1))
 
@@ -135,20 +137,20 @@ class Speculation:
         self._most, self._knee = config.draft_max, config.knee_rows
         self._worth = Worth(pace)
         self._shared = Acceptance()
-        self._answers: dict[Sequence, _Answer] = {}
+        self._answers: dict[TokenSequence, _Answer] = {}
 
     @property
     def follows(self) -> bool:
         """Whether the final states of all rows are wanted."""
         return self._model is not None
 
-    def due(self, sequences: list[Sequence]) -> list[Sequence]:
+    def due(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
         """Those that are to be asked for drafts in the step to come, in which all of them decode."""
         if self.is_off or len(sequences) >= self._knee:
             return []
         return [sequence for sequence in sequences if self._answer(sequence).is_due() or self.follows]
 
-    def drafts(self, rooms: Mapping[Sequence, int], most: int, lanes: int) -> dict[Sequence, tuple[int, ...]]:
+    def drafts(self, rooms: Mapping[TokenSequence, int], most: int, lanes: int) -> dict[TokenSequence, tuple[int, ...]]:
         """The tokens to try after the last of each sequence, no more than its room and `most` of all together.
 
         `rooms`: of those that are due, among so many lanes that decode.
@@ -163,8 +165,8 @@ class Speculation:
         return drafts
 
     def _chosen(
-        self, guessed: Mapping[Sequence, _Answer], rooms: Mapping[Sequence, int], most: int, lanes: int
-    ) -> dict[Sequence, tuple[int, ...]]:
+        self, guessed: Mapping[TokenSequence, _Answer], rooms: Mapping[TokenSequence, int], most: int, lanes: int
+    ) -> dict[TokenSequence, tuple[int, ...]]:
         """Those guessed tokens that are worth their rows, and are paid for."""
         hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
         # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
@@ -191,7 +193,7 @@ class Speculation:
             self._answers[sequence].guess = drafted_by_model(tokens)
         return max(wanted.values(), default=0)
 
-    def distrust(self, sequence: Sequence) -> None:
+    def distrust(self, sequence: TokenSequence) -> None:
         """Try no more drafts of a sequence: a step with some has failed."""
         self._answer(sequence).is_trusted = False
 
@@ -199,11 +201,11 @@ class Speculation:
         """Do without the draft block: it has failed."""
         self._model = None
 
-    def drop(self, sequence: Sequence) -> None:
+    def drop(self, sequence: TokenSequence) -> None:
         """Forget a sequence that has ended."""
         self._answers.pop(sequence, None)
 
-    def _answer(self, sequence: Sequence) -> _Answer:
+    def _answer(self, sequence: TokenSequence) -> _Answer:
         answer = self._answers.get(sequence)
         if answer is None:
             drafters: list[Drafter] = [] if sequence.prediction is None else [sequence.prediction]
@@ -211,7 +213,7 @@ class Speculation:
             answer = self._answers[sequence] = _Answer(drafters, Acceptance(self._shared))
         return answer
 
-    def _guessed(self, sequence: Sequence) -> _Answer:
+    def _guessed(self, sequence: TokenSequence) -> _Answer:
         """Judge the last guess by what came, and make the next: of the first drafter that has one."""
         answer = self._answer(sequence)
         if answer.guessed_at == len(sequence.tokens):
@@ -225,7 +227,7 @@ class Speculation:
             answer.is_trusted = False
         return answer
 
-    def _wanted(self, ready: list[Sequence]) -> Mapping[Sequence, int]:
+    def _wanted(self, ready: list[TokenSequence]) -> Mapping[TokenSequence, int]:
         """How many tokens of each sequence the draft block should guess: where it is likelier right than a look-up."""
         assert self._model is not None
         hoped, chances = drafted_by_model((0,) * self._most), []

@@ -11,7 +11,7 @@ from engine.memory.memory import Memory
 from engine.request import Event, FinishEvent, Request, TextEvent, Timings, Token
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_chooser import TokenChooser
@@ -61,7 +61,7 @@ class Bench:
 
     def submit(self, request: Request) -> Heard:
         limit = 8 if request.max_tokens is None else request.max_tokens
-        sequence = Sequence(request, limit, TokenChooser(request, frozenset({END_ID})))
+        sequence = TokenSequence(request, limit, TokenChooser(request, frozenset({END_ID})))
         output = RequestOutput(request, letter_tokenizer(), sequence.max_new_tokens)
         heard = Heard(Job(sequence, output, EventStream(lambda: self.loop.abort(sequence))))
         self.heard[heard.job.stream] = heard

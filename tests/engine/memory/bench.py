@@ -10,7 +10,7 @@ from engine.memory.block_digest import NO_SLOT, Node
 from engine.memory.memory import Memory
 from engine.prompt import Prompt
 from engine.run.runner_protocol import NO_BLOCK, SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.scripted import ScriptedRunner, a_request, hashed_logits
 
@@ -24,21 +24,21 @@ class MemoryBench:
         self.runner = ScriptedRunner(**{"block_tokens": BLOCK_TOKENS, "context_length": 256, **runner})
         self.lanes = lanes
         self.memory = Memory(self.runner, lanes, cache_folder=cache_folder, identity=identity)
-        self.running: list[Sequence] = []
+        self.running: list[TokenSequence] = []
 
-    def start(self, prompt: tuple[int, ...] | Prompt, **request: Any) -> Sequence:
+    def start(self, prompt: tuple[int, ...] | Prompt, **request: Any) -> TokenSequence:
         """Give a new sequence a lane."""
         asked = a_request(prompt, **request)
-        sequence = Sequence(asked, 200, TokenChooser(asked))
+        sequence = TokenSequence(asked, 200, TokenChooser(asked))
         self.resume(sequence)
         return sequence
 
-    def resume(self, sequence: Sequence) -> None:
+    def resume(self, sequence: TokenSequence) -> None:
         """Give a sequence a lane, as for the first time or after it was preempted."""
         self.memory.attach(sequence)
         self.running.append(sequence)
 
-    def step(self, sequence: Sequence, rows: int = 64) -> bool:
+    def step(self, sequence: TokenSequence, rows: int = 64) -> bool:
         """Compute some of the pending tokens, and append the next one after the last; False without memory for it."""
         end = self.memory.chunk_end(sequence, min(sequence.computed + rows, len(sequence.tokens)))
         assert sequence.computed < end
@@ -54,18 +54,18 @@ class MemoryBench:
             sequence.tokens.append(int(logits.argmax()))
         return True
 
-    def generate(self, sequence: Sequence, tokens: int, rows: int = 64) -> Sequence:
+    def generate(self, sequence: TokenSequence, tokens: int, rows: int = 64) -> TokenSequence:
         """Go on until so many tokens are new."""
         while sequence.new_tokens < tokens:
             assert self.step(sequence, rows)
         return sequence
 
-    def end(self, sequence: Sequence) -> None:
+    def end(self, sequence: TokenSequence) -> None:
         """Take the lane away."""
         self.memory.release(sequence)
         self.running.remove(sequence)
 
-    def fault(self, sequence: Sequence) -> None:
+    def fault(self, sequence: TokenSequence) -> None:
         """Take the lane away, and all that it computed."""
         self.memory.forget(sequence)
         self.running.remove(sequence)

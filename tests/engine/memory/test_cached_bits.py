@@ -14,7 +14,7 @@ from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.runners import GOLDEN, loaded, same_bits
 from tests.tiny_models import write_tiny_llama
@@ -50,14 +50,14 @@ def cold(path: Path) -> Iterator[Runner]:
         yield runner
 
 
-def started(memory: Memory, tokens: list[int]) -> Sequence:
+def started(memory: Memory, tokens: list[int]) -> TokenSequence:
     request = Request(id="r", prompt=Prompt(tuple(tokens)))
-    sequence = Sequence(request, 1, TokenChooser(request))
+    sequence = TokenSequence(request, 1, TokenChooser(request))
     memory.attach(sequence)
     return sequence
 
 
-def compute(runner: Runner, memory: Memory, sequence: Sequence, rows: int) -> Float32:
+def compute(runner: Runner, memory: Memory, sequence: TokenSequence, rows: int) -> Float32:
     """The logits of all rows that are still to be computed."""
     parts = []
     while sequence.pending:

@@ -6,7 +6,7 @@ from engine.memory import cache_report, prefix_cache
 from engine.prompt import Prompt, Span
 from engine.request import CacheMiss, CacheReport, Request
 from engine.run.pooling import Pooling
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench
 
@@ -106,7 +106,7 @@ def test_a_prompt_that_must_be_computed_whole_finds_nothing_but_leaves_all() -> 
     assert bench.cached(PROMPT, prompt_logprobs=1) == 0
     assert bench.cached(PROMPT) == 12
     pooled = Request(id="r", prompt=Prompt(PROMPT), max_tokens=0, pooling=Pooling.MEAN)
-    sequence = Sequence(pooled, 0, TokenChooser(pooled))
+    sequence = TokenSequence(pooled, 0, TokenChooser(pooled))
     bench.resume(sequence)
     assert sequence.computed == 0
 
@@ -202,7 +202,7 @@ def test_after_a_fault_nothing_of_the_sequence_is_found_nor_what_others_built_on
 def test_releasing_what_has_no_lane_changes_nothing() -> None:
     bench = MemoryBench()
     request = Request(id="r", prompt=Prompt(PROMPT))
-    waiting = Sequence(request, 4, TokenChooser(request))
+    waiting = TokenSequence(request, 4, TokenChooser(request))
     bench.memory.release(waiting)
     bench.memory.forget(waiting)
     bench.check()

@@ -11,7 +11,7 @@ from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.memory.memory import Memory
 from engine.prompt import Prompt
 from engine.request import Request
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import MemoryBench
 from tests.engine.scripted import ScriptedRunner
@@ -51,7 +51,7 @@ def fault_in(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, after: int
     bench.answer((*PROMPT, 3))
     other = bench.generate(bench.start(PROMPT), 1)
     request = Request(id="r", prompt=Prompt((*PROMPT, *PROMPT, *PROMPT)))
-    sequence = Sequence(request, 4, TokenChooser(request))
+    sequence = TokenSequence(request, 4, TokenChooser(request))
     failed = False
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failing(getattr(owner, name), after))

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.memory.block_digest import NO_SLOT, root_digest
 from engine.run.runner_protocol import NO_BLOCK
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench, prefix_of
 
 WINDOWS = ((0,), (0, 6), (0, 1, 9), (0, 0), (7,))
@@ -30,12 +30,12 @@ class Machine(RuleBasedStateMachine):
         self.bench = MemoryBench(lanes=3, windows=windows, n_blocks=n_blocks, state_slots=slots)
         self.texts: list[list[int]] = []
         self.computed: set[tuple[Key, tuple[int, ...]]] = set()
-        self.preempted: list[Sequence] = []
+        self.preempted: list[TokenSequence] = []
 
-    def key(self, sequence: Sequence) -> Key:
+    def key(self, sequence: TokenSequence) -> Key:
         return sequence.request.caller, sequence.request.cache_salt
 
-    def choose(self, data: st.DataObject) -> Sequence:
+    def choose(self, data: st.DataObject) -> TokenSequence:
         return data.draw(st.sampled_from(self.bench.running))
 
     @precondition(lambda self: len(self.bench.running) < 3)
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
     def preempt(self, data: st.DataObject) -> None:
         self.preempt_one(self.choose(data))
 
-    def preempt_one(self, sequence: Sequence) -> None:
+    def preempt_one(self, sequence: TokenSequence) -> None:
         self.bench.end(sequence)
         sequence.preemptions += 1
         self.preempted.append(sequence)

@@ -14,7 +14,7 @@ from engine.request import FinishEvent, FinishReason, Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner import Runner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
 from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
@@ -46,7 +46,7 @@ def served(runner: Runner, requests: list[Request]) -> tuple[list[list[bytes]], 
     loop = EngineLoop(runner, scheduler, keeper, publish)
     jobs = []
     for request in requests:
-        sequence = Sequence(request, request.max_tokens or 0, TokenChooser(request))
+        sequence = TokenSequence(request, request.max_tokens or 0, TokenChooser(request))
         output = RequestOutput(request, letter_tokenizer(), sequence.max_new_tokens)
         jobs.append(Job(sequence, output, EventStream(lambda: None)))
         loop.submit(jobs[-1])

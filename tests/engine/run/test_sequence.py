@@ -1,13 +1,13 @@
 """The arithmetic of one sequence's state."""
 
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.scripted import a_request
 
 
-def a_sequence() -> Sequence:
+def a_sequence() -> TokenSequence:
     request = a_request((1, 2, 3))
-    return Sequence(request, 5, TokenChooser(request), submitted_at=10.0)
+    return TokenSequence(request, 5, TokenChooser(request), submitted_at=10.0)
 
 
 def test_counts_follow_the_tokens() -> None:

@@ -5,7 +5,7 @@ from itertools import count, cycle
 
 import pytest
 
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.admission import AGEING, PRIORITY_LIMIT, WaitingQueue, rank_of
 from tests.engine.scripted import a_request
@@ -13,12 +13,12 @@ from tests.engine.scripted import a_request
 TURN = 50
 
 
-def a_sequence(priority: int = 0, caller: bytes = b"") -> Sequence:
+def a_sequence(priority: int = 0, caller: bytes = b"") -> TokenSequence:
     request = a_request(priority=priority, caller=caller)
-    return Sequence(request, 4, TokenChooser(request))
+    return TokenSequence(request, 4, TokenChooser(request))
 
 
-def admitted(queue: WaitingQueue, running: list[Sequence], lanes: int = 1000) -> list[Sequence]:
+def admitted(queue: WaitingQueue, running: list[TokenSequence], lanes: int = 1000) -> list[TokenSequence]:
     """Those that get a lane while all that did keep theirs, in order."""
     order = []
     while len(running) < lanes:
@@ -31,14 +31,14 @@ def admitted(queue: WaitingQueue, running: list[Sequence], lanes: int = 1000) ->
     return order
 
 
-def queue_of(*sequences: Sequence, across_callers: bool = False) -> WaitingQueue:
+def queue_of(*sequences: TokenSequence, across_callers: bool = False) -> WaitingQueue:
     queue = WaitingQueue(TURN, across_callers=across_callers)
     for sequence in sequences:
         queue.add(sequence, [])
     return queue
 
 
-def check_order(live: list[Sequence]) -> None:
+def check_order(live: list[TokenSequence]) -> None:
     """Each caller's requests stand in order of urgency, no two at one rank, and none before its arrival."""
     assert len({rank_of(sequence) for sequence in live}) == len(live)
     for caller in {sequence.request.caller for sequence in live}:
@@ -87,7 +87,7 @@ def greedy_admissions(priorities: list[int], *, across_callers: bool) -> int:
     lanes, waiting = 8, 256
     queue = WaitingQueue(lanes + waiting, across_callers=across_callers)
     greedy = cycle(priorities)
-    running, order = list[Sequence](), list[Sequence]()
+    running, order = list[TokenSequence](), list[TokenSequence]()
 
     def send(caller: bytes) -> None:
         queue.add(a_sequence(next(greedy) if caller == b"greedy" else 0, caller), running)
@@ -139,11 +139,11 @@ def test_taking_out_what_is_not_in_is_harmless() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_is_passed_over_more_often_than_the_bound_says(seed: int, across_callers: bool) -> None:
     rng = random.Random(seed)
-    queue, running, lanes = WaitingQueue(TURN, across_callers=across_callers), list[Sequence](), rng.randint(1, 6)
+    queue, running, lanes = WaitingQueue(TURN, across_callers=across_callers), list[TokenSequence](), rng.randint(1, 6)
     callers, priorities = [b"a", b"b", b"c"][: rng.randint(1, 3)], rng.choice([[0], [0, 1], [-2, 0, 3], [-500, 500]])
     fresh = (bytes([n % 256, n // 256]) for n in count())  # an endless supply of callers that hold no lane
-    waiting = list[Sequence]()
-    overtaken_by = dict[Sequence, int]()
+    waiting = list[TokenSequence]()
+    overtaken_by = dict[TokenSequence, int]()
     for _ in range(600):
         for _ in range(rng.randint(0, 3)):
             caller = next(fresh) if rng.random() < 0.3 else rng.choice(callers)

@@ -4,7 +4,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.scheduling.scheduler import Scheduler
@@ -25,11 +25,13 @@ class Bench:
         self.scheduler = Scheduler(settings, self.memory, runner)
         self._prompts = 0
 
-    def add(self, prompt_tokens: int, max_new_tokens: int = 4, *, is_fresh: bool = True, **request: object) -> Sequence:
+    def add(
+        self, prompt_tokens: int, max_new_tokens: int = 4, *, is_fresh: bool = True, **request: object
+    ) -> TokenSequence:
         """Queue a request, which has nothing in common with those before it if it is fresh."""
         self._prompts += is_fresh
         prompt = (self._prompts, *[1] * (prompt_tokens - 1))
-        sequence = Sequence(a := a_request(prompt, **request), max_new_tokens, TokenChooser(a))  # type: ignore[arg-type]
+        sequence = TokenSequence(a := a_request(prompt, **request), max_new_tokens, TokenChooser(a))  # type: ignore[arg-type]
         self.scheduler.add(sequence)
         return sequence
 
@@ -212,7 +214,7 @@ def test_a_fault_of_the_memory_drops_one_sequence_and_is_told(method: str, monke
     sequences = [bench.add(6) for _ in range(3)]
     real = getattr(bench.memory, method)
 
-    def failing(sequence: Sequence, *others: object) -> object:
+    def failing(sequence: TokenSequence, *others: object) -> object:
         if sequence is sequences[1]:
             raise MemoryError("no room")
         return real(sequence, *others)

@@ -16,7 +16,7 @@ from engine.errors import EngineFaultError
 from engine.memory.block_digest import root_digest
 from engine.request import FinishEvent, FinishReason, Request
 from engine.run.runner_protocol import SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.scheduling.admission import AGEING, rank_of
 from tests.engine.loop_bench import Bench, Heard
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, a_request
@@ -122,9 +122,9 @@ class Schedule:
         self._callers = [b"a", b"b", b"c"][: rng.randint(1, 3)]
         self._todo = [self._random_requests(number) for number in range(rng.randint(3, 14))]
         self._heard: list[Heard] = []
-        self._poisoned: set[Sequence] = set()
-        self._aborted: set[Sequence] = set()
-        self._overtaken: dict[Sequence, int] = {}  # those that wait for their first lane, in order of arrival
+        self._poisoned: set[TokenSequence] = set()
+        self._aborted: set[TokenSequence] = set()
+        self._overtaken: dict[TokenSequence, int] = {}  # those that wait for their first lane, in order of arrival
         self._idle_steps = 0  # in a row in which the most urgent did not get on
         self.outcome = Outcome()
 
@@ -163,7 +163,7 @@ class Schedule:
         each = 20 if self._fault_rate else 0
         assert self._idle_steps <= 4 + each * len(self.bench.loop._jobs), "the most urgent makes no progress"
 
-    def _most_urgent(self) -> tuple[Sequence | None, int]:
+    def _most_urgent(self) -> tuple[TokenSequence | None, int]:
         running = self.bench.scheduler.running
         return (running[0], running[0].computed) if running else (None, 0)
 

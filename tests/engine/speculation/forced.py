@@ -11,7 +11,7 @@ from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.request import Event, Request
 from engine.run.runner_protocol import ModelRunner
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.speculation.draft_budget import Account
 from engine.speculation.draft_value import Worth
 from engine.speculation.speculation import Speculation
@@ -30,7 +30,7 @@ class ForcedSpeculation(Speculation):
     def force(self, answers: Answers, pattern: Pattern) -> None:
         self.answers, self.pattern, self.step = answers, pattern, 0
 
-    def drafts(self, rooms: Mapping[Sequence, int], most: int, lanes: int) -> dict[Sequence, tuple[int, ...]]:
+    def drafts(self, rooms: Mapping[TokenSequence, int], most: int, lanes: int) -> dict[TokenSequence, tuple[int, ...]]:
         self.step += 1
         drafts = {}
         for number, (sequence, room) in enumerate(rooms.items()):

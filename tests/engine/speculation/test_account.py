@@ -5,7 +5,7 @@ import random
 import pytest
 
 from engine.config import EngineConfig
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.pace import Pace
 from engine.speculation.draft_budget import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
@@ -31,7 +31,7 @@ def lost(speculation: Speculation, row: float, answers: list[list[int]]) -> list
     """Serve answers together; the tokens that each has lost by the rows of its drafts."""
     requests = [a_request(PROMPT, max_tokens=LENGTH) for _ in answers]
     sequences = {
-        Sequence(request, LENGTH, TokenChooser(request)): answer
+        TokenSequence(request, LENGTH, TokenChooser(request)): answer
         for request, answer in zip(requests, answers, strict=True)
     }
     spent = dict.fromkeys(sequences, 0.0)
@@ -53,7 +53,7 @@ def lost(speculation: Speculation, row: float, answers: list[list[int]]) -> list
     return list(spent.values())
 
 
-def drafted(speculation: Speculation, sequence: Sequence) -> tuple[int, ...]:
+def drafted(speculation: Speculation, sequence: TokenSequence) -> tuple[int, ...]:
     return speculation.drafts(dict.fromkeys(speculation.due([sequence]), 9), 64, 1).get(sequence, ())
 
 
@@ -93,7 +93,7 @@ def test_a_text_that_ceases_to_repeat_loses_no_more_than_is_said() -> None:
 
 def test_a_text_that_lets_nothing_be_tried_is_looked_at_ever_less_often() -> None:
     speculation, asked = Speculation(EngineConfig(), measured(0.3, 1), None, 64), list[int]()
-    sequence = Sequence(request := a_request(PROMPT, max_tokens=LENGTH), LENGTH, TokenChooser(request))
+    sequence = TokenSequence(request := a_request(PROMPT, max_tokens=LENGTH), LENGTH, TokenChooser(request))
     answer = speculation._answer(sequence)
     guess = answer.drafters[0].guess
 

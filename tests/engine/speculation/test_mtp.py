@@ -9,7 +9,7 @@ from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
-from engine.run.sequence import Sequence
+from engine.run.sequence import TokenSequence
 from engine.run.step import Computed
 from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
@@ -30,14 +30,14 @@ def golden() -> Golden:
         return {name: arrays[name] for name in arrays.files}
 
 
-def a_sequence(tokens: list[int], prompt_tokens: int, runner: Runner) -> Sequence:
+def a_sequence(tokens: list[int], prompt_tokens: int, runner: Runner) -> TokenSequence:
     request = a_request(tuple(tokens[:prompt_tokens]))
-    sequence = Sequence(request, 100, TokenChooser(request))
+    sequence = TokenSequence(request, 100, TokenChooser(request))
     sequence.tables = (list(range(-(-len(tokens) // runner.block_tokens) + 1)),)
     return sequence
 
 
-def advance(runner: Runner, sequence: Sequence, tokens: list[int], rows: int) -> Computed:
+def advance(runner: Runner, sequence: TokenSequence, tokens: list[int], rows: int) -> Computed:
     """Feed rows, and give the sequence the token after them."""
     at = sequence.computed
     batch = [SequenceRows(tokens[at : at + rows], at, sequence.tables, True, final_rows=range(rows))]
