@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from engine.config import EngineConfig
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
 from engine.prompt import Prompt
@@ -238,7 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     with open_weights(resolve_model(options.model).path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-        runner_options = RunnerOptions(lanes=2 * options.lanes, context_length=2048, threads=options.threads)
+        runner_options = EngineConfig(lanes=2 * options.lanes, context_length=2048, threads=options.threads)
         runner = load_runner(file, runner_options, lambda stage, done: None).runner
         try:
             for line in measure(runner, tokenizer, options):

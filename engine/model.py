@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from engine.errors import ModelFileError
 from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.loading.fingerprint import content_digest, fingerprint, numerics, source_digest
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.machine import measure_bandwidth
 from engine.run.pooling import pooling_of
 from engine.sampling.sampling import Sampling
@@ -29,22 +29,6 @@ from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.store.catalogue import resolve_model
 
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions(RunnerOptions):
-    """How to load and serve a model."""
-
-    aliases: tuple[str, ...] = ()
-    chat_template: Path | None = None  # a jinja file that takes the place of the model's own template
-    quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
-    max_waiting: int = 256
-    priorities_across_callers: bool = False
-    itl_target_ms: float | None = None  # between the tokens of running answers, beside long prompts; None: measured
-    speculation: str = "auto"  # how next tokens are guessed, as EngineConfig has it
-    mtp: Path | None = None  # the file of the draft head; None: the model's own, or one that lies beside it
-    draft_max: int = 7  # guessed tokens of an answer in a step
-    cache_dir: Path | None = None  # where the prefix cache survives a restart; None: nowhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +67,7 @@ class ServedModel:
         return measure_bandwidth(self.threads, memory=self.weight_memory)
 
 
-def load_model(argument: str | None, options: LoadOptions, progress: Progress) -> ServedModel:
+def load_model(argument: str | None, options: EngineConfig, progress: Progress) -> ServedModel:
     """Find, load and warm up a model; blocking. `progress` gets the stage's name and the share that is done."""
     progress("Finding the model", 0.0)
     given = None if options.chat_template is None else given_template(options.chat_template)
@@ -108,7 +92,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     identity = fingerprint(content, how)
     if options.cache_dir is not None:
         identity += f" {source_digest()}"
-    config = engine_config(options, identity)
+    config = replace(options, cache_identity=identity)
     service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
@@ -134,7 +118,7 @@ def load_model(argument: str | None, options: LoadOptions, progress: Progress) -
     )
 
 
-def _open(path: Path, options: LoadOptions) -> WeightsFile:
+def _open(path: Path, options: EngineConfig) -> WeightsFile:
     """The model, as the options want its matrices, and its draft head only where it is used."""
     file = open_drafting(path, options.mtp) if options.speculation in DRAFTING else open_trunk(path)
     if options.quantize is None:
@@ -143,20 +127,6 @@ def _open(path: Path, options: LoadOptions) -> WeightsFile:
     from engine.weights.quantized_file import quantized
 
     return quantized(file, options.quantize)
-
-
-def engine_config(options: LoadOptions, identity: str) -> EngineConfig:
-    """The engine's part of the options; `identity` is what a persisted prefix cache belongs to."""
-    return EngineConfig(
-        lanes=options.lanes,
-        max_waiting=options.max_waiting,
-        priorities_across_callers=options.priorities_across_callers,
-        itl_target_seconds=None if options.itl_target_ms is None else options.itl_target_ms / 1e3,
-        speculation=options.speculation,
-        draft_max=options.draft_max,
-        cache_folder=options.cache_dir,
-        cache_identity=identity,
-    )
 
 
 def describe_types(file: WeightsFile) -> str:

@@ -71,7 +71,7 @@ class EngineService:
         pooling: Pooling | None = Pooling.LAST,
     ) -> None:
         """`pooling`: how the model makes embeddings; None where it makes none."""
-        memory = Memory(runner, config.lanes, cache_folder=config.cache_folder, identity=config.cache_identity)
+        memory = Memory(runner, config.lanes, cache_folder=config.cache_dir, identity=config.cache_identity)
         memory.load()  # here and not in start(), whose thread has connections to answer
         self.context_length = _most_tokens(memory, runner.context_length)
         self._runner = runner

@@ -7,17 +7,16 @@ The requests that are being answered now, so that a client can cancel one by its
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
 from engine.errors import EngineNotReadyError
 from server.errors import UnknownModelError
 from server.logs import RequestObserver
 from server.served import ServedModel
-from server.wire.limits import DEFAULT_MAX_BODY_BYTES
+from server.settings import ServingOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +55,6 @@ class OpenRequests:
 
 Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)
 Load = Callable[[Progress], ServedModel]
-ReasoningField = Literal["both", "reasoning_content", "reasoning", "none"]
 
 
 class Phase(StrEnum):
@@ -64,27 +62,6 @@ class Phase(StrEnum):
     READY = "ready"
     FAILED = "failed"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingOptions:
-    """What the HTTP face does where the operator has a choice."""
-
-    any_model: bool = False
-    strict_params: bool = False
-    ping_seconds: float = 10.0  # 0: no keep-alive comments
-    send_timeout_seconds: float = 60.0  # a reader that stalls this long is cut off
-    drain_seconds: float = 30.0
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    body_seconds: float = 30.0  # a body that stalls this long, or brings next to nothing in it, is waited for no more
-    max_n: int = 16  # answers to one prompt
-    default_template_kwargs: Mapping[str, object] = field(default_factory=dict)  # of chats that do not say otherwise
-    reasoning_field: ReasoningField = "both"  # what thinking is called in chat answers
-    api_keys: tuple[str, ...] = field(default=(), repr=False)  # none: whoever reaches the port may use it
-    host: str = "127.0.0.1"  # where it listens; requests may call it by this name
-    allowed_hosts: tuple[str, ...] = ()  # further names
-    cors_origins: tuple[str, ...] = ()  # web pages that may call it, beside those of this machine
-    metrics: bool = True
 
 
 class Serving:

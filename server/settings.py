@@ -1,50 +1,206 @@
 """The server's settings: flags > environment (OCTAVO_*) > defaults; read once, checked, frozen.
 
-Sizes of memory as people write them: 4GiB, 512MiB, or a share, 30%.
+Each setting is one field of Settings, EngineConfig or ServingOptions, with its default, bounds and help beside it. The
+command line, the variables of the environment and the checks are made from the fields. This file is light, since every
+command of the command line imports it: what checks values is imported when settings are read.
 """
 
-import re
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from engine.config import EngineConfig, Flag
 from engine.errors import OctavoError
-from server.wire.limits import DEFAULT_MAX_BODY_BYTES
 
-SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([a-z]*|%)", re.IGNORECASE | re.ASCII)
-PREFIXES = "kmgt"
-
-
-def bytes_of(text: str, whole: int) -> int:
-    """The bytes of a size; a percentage is of `whole`. Raises ValueError for what is no size, or is none at all."""
-    match = SIZE.fullmatch(text.strip())
-    factor = None if match is None else _factor(match[2].lower(), whole)
-    if match is None or factor is None:
-        raise ValueError("should be a size such as 4GiB, 512MiB or 2000000000, or a share such as 30%")
-    if float(match[1]) <= 0 or (match[2] == "%" and float(match[1]) > 100):
-        raise ValueError("should be more than nothing, and a share no more than 100%")
-    return int(float(match[1]) * factor)
-
-
-def _factor(unit: str, whole: int) -> float | None:
-    """Bytes in a unit: KiB and K are 1024 of them, KB is 1000; None where there is no such unit."""
-    if unit in ("", "b", "%"):
-        return whole / 100 if unit == "%" else 1
-    prefix, rest = PREFIXES.find(unit[0]) + 1, unit[1:]
-    base = {"": 1024, "ib": 1024, "b": 1000}.get(rest)
-    return None if base is None or not prefix else float(base**prefix)
-
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_settings import BaseSettings
 
 ENV_PREFIX = "OCTAVO_"
-SECRETS = frozenset({"api_key", "api_keys"})
+SECRET = "**********"  # what is shown instead of one
+ReasoningField = Literal["both", "reasoning_content", "reasoning", "none"]
+Json = Mapping[str, object]
 
 
 class SettingsError(OctavoError):
     """A setting has a value that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """What the HTTP face does where the operator has a choice."""
+
+    any_model: Annotated[bool, Flag(help="Answer to any model name")] = False
+    strict_params: Annotated[bool, Flag(help="Refuse parameters that would be ignored")] = False
+    drain_seconds: Annotated[
+        float, Flag(help="Seconds for running requests at stop", name="drain_timeout", ge=0, le=86400)
+    ] = 30.0
+    ping_seconds: Annotated[float, Flag(ge=0, le=3600)] = 10.0  # 0: no keep-alive comments
+    # a reader that stalls this long is cut off
+    send_timeout_seconds: Annotated[float, Flag(name="send_timeout", gt=0, le=86400)] = 60.0
+    # a body that stalls this long, or brings next to nothing in it, is waited for no more
+    body_seconds: Annotated[float, Flag(name="body_timeout", gt=0, le=86400)] = 30.0
+    max_body_bytes: Annotated[int, Flag(ge=1024, le=2**40)] = 16 * 1024 * 1024
+    max_n: Annotated[int, Flag(help="Answers to one prompt that a request may ask for", ge=1, le=256)] = 16
+    # of chats that do not say otherwise
+    default_template_kwargs: Annotated[
+        Json,
+        Flag(
+            help="""JSON object of arguments to the chat template, as {"enable_thinking": false}""",
+            name="default_chat_template_kwargs",
+        ),
+    ] = field(default_factory=dict)
+    reasoning_field: Annotated[
+        ReasoningField, Flag(help="Where thinking is told: both, reasoning_content, reasoning or none")
+    ] = "both"
+    # further names that requests may call this server by
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Flag(help="Another name that requests may call this server by; repeatable", name="allowed_host"),
+    ] = ()
+    # web pages that may call this server, beside those of this machine
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Flag(help="A web page's origin that may call this server; repeatable, * is any", name="cors_origin"),
+    ] = ()
+    metrics: Annotated[bool, Flag(help="Serve GET /metrics", unset="on")] = True
+    # filled by cli/run_server.py:
+    host: str = "127.0.0.1"  # requests may call the server by this name
+    api_keys: tuple[str, ...] = field(default=(), repr=False)  # none: whoever reaches the port may use it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that `octavo serve` can be told, in the order in which it is shown."""
+
+    model: Annotated[str | None, Flag(help="Catalogue name, .gguf file or folder", unset="smollm2-135m")] = None
+    host: Annotated[str, Flag(help="Address to listen on", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Flag(help="Port to listen on; 0 takes a free one", ge=0, le=65535)] = 8080
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    serving: ServingOptions = field(default_factory=ServingOptions)
+    api_key: Annotated[
+        tuple[str, ...],
+        Flag(
+            help="A key that opens the API; repeatable. OCTAVO_API_KEY keeps it out of the list of processes",
+            is_secret=True,
+        ),
+    ] = field(default=(), repr=False)
+    api_keys: Annotated[tuple[str, ...], Flag(is_secret=True)] = field(default=(), repr=False)  # of the environment
+    api_key_file: Annotated[Path | None, Flag(help="A file of such keys, one a line, # for comments")] = None
+    insecure_no_key: Annotated[bool, Flag(help="Listen beyond this machine without asking for a key")] = False
+
+    @classmethod
+    def read(cls, flags: Mapping[str, Any]) -> Self:
+        """Settings of the flags that were given (not None), then the environment; raises SettingsError."""
+        from pydantic import ValidationError
+
+        given = {name: value for name, value in flags.items() if value not in (None, [], ())}
+        try:
+            values = dict(_reader()(**given))
+        except ValidationError as error:
+            raise _settings_error(error, given) from None
+        return _filled(cls, values)  # type: ignore[no-any-return]
+
+    def shown(self) -> str:
+        """Every setting as it stands, as JSON, secrets blotted out."""
+        values = {setting.name: setting.shown_in(self) for setting in all_settings()}
+        return orjson.dumps(values, option=orjson.OPT_INDENT_2, default=str).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as the command line and the environment know it."""
+
+    name: str  # with underscores
+    path: tuple[str, ...]  # the fields that lead to it from Settings
+    kind: Any  # its type
+    default: Any
+    flag: Flag
+
+    def shown_in(self, settings: Settings) -> object:
+        """Its value in some settings, as JSON can have it."""
+        value: Any = settings
+        for name in self.path:
+            value = getattr(value, name)
+        return [SECRET for _ in value] if self.flag.is_secret else value
+
+
+@cache
+def all_settings() -> tuple[Setting, ...]:
+    """Every setting, in the order of the fields."""
+    return tuple(_settings_in(Settings))
+
+
+def _settings_in(owner: Any, path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    hints = get_type_hints(owner, include_extras=True)
+    for one in dataclasses.fields(owner):
+        hint, here = hints[one.name], (*path, one.name)
+        if dataclasses.is_dataclass(hint):
+            yield from _settings_in(hint, here)
+        elif (flag := _flag_of(hint)) is not None:
+            yield Setting(flag.name or one.name, here, hint.__origin__, _default(one), flag)
+
+
+def _flag_of(hint: Any) -> Flag | None:
+    return next((fact for fact in getattr(hint, "__metadata__", ()) if isinstance(fact, Flag)), None)
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    make = one.default_factory
+    return one.default if make is dataclasses.MISSING else make()
+
+
+def _filled(owner: Any, values: Mapping[str, Any]) -> Any:
+    """An object of a class of settings, its nested objects too; values: by the names of the settings."""
+    hints = get_type_hints(owner, include_extras=True)
+    given: dict[str, Any] = {}
+    for one in dataclasses.fields(owner):
+        hint = hints[one.name]
+        if dataclasses.is_dataclass(hint):
+            given[one.name] = _filled(hint, values)
+        elif (flag := _flag_of(hint)) is not None:
+            given[one.name] = values[flag.name or one.name]
+    return owner(**given)
+
+
+@cache
+def _reader() -> "type[BaseSettings]":
+    """What reads the environment and checks all values: a model with one field for each setting."""
+    from pydantic import create_model
+    from pydantic_settings import BaseSettings, SettingsConfigDict
+
+    class Reader(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True)
+
+    fields = {setting.name: _checked(setting) for setting in all_settings()}
+    return create_model("Reader", __base__=Reader, **fields)  # type: ignore[call-overload, no-any-return]
+
+
+def _checked(setting: Setting) -> tuple[Any, Any]:
+    """The type and the default of a setting, as pydantic takes them."""
+    from pydantic import AfterValidator, BeforeValidator, Field
+    from pydantic_settings import NoDecode
+
+    flag, kind = setting.flag, setting.kind
+    bounds = {name: getattr(flag, name) for name in ("ge", "gt", "le", "min_length") if getattr(flag, name) is not None}
+    if flag.is_secret:
+        kind = tuple[Annotated[str, AfterValidator(_key_that_a_header_can_carry)], ...]
+    if flag.choices:
+        kind = Literal[flag.choices]
+    if flag.check is not None:
+        kind = Annotated[str, AfterValidator(flag.check)] | None
+    if kind == Json:
+        kind = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json)]
+    if getattr(kind, "__origin__", None) is tuple:
+        kind = Annotated[kind, NoDecode, BeforeValidator(_comma_separated)]
+    if kind in (float, float | None):
+        bounds["allow_inf_nan"] = False
+    return kind, Field(setting.default, **bounds)
 
 
 def _comma_separated(value: object) -> object:
@@ -55,86 +211,17 @@ def _json(value: object) -> object:
     return orjson.loads(value) if isinstance(value, str | bytes) else value
 
 
-def _key_that_a_header_can_carry(key: SecretStr) -> SecretStr:
-    text = key.get_secret_value()
-    if not text.isprintable() or any(character.isspace() for character in text) or not text:
+def _key_that_a_header_can_carry(key: str) -> str:
+    if not key.isprintable() or any(character.isspace() for character in key) or not key:
         raise ValueError("must be printable, without spaces, and not empty")
     return key
 
 
-def _checked_size(size: str) -> str:
-    bytes_of(size, 0)
-    return size
-
-
-MemorySize = Annotated[str, AfterValidator(_checked_size)]
-Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)]
-Key = Annotated[SecretStr, AfterValidator(_key_that_a_header_can_carry)]
-Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_comma_separated)]
-JsonObject = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json)]
-
-
-class Settings(BaseSettings):
-    """Everything that `octavo serve` can be told."""
-
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True)
-
-    model: str | None = None
-    host: str = Field("127.0.0.1", min_length=1)
-    port: int = Field(8080, ge=0, le=65535)  # 0: any free port
-    lanes: int = Field(8, ge=1, le=256)
-    ctx: int | None = Field(None, ge=2, le=2**31 - 1)  # tokens; None: as much as the model and memory allow
-    threads: int | None = Field(None, ge=1, le=1024)  # None: the cores that we may use
-    isa: str | None = None  # None: the best tier of this processor
-    kv_type: Literal["f16", "f32", "q8_0"] = "f16"  # of attention keys and values
-    quantize: str | None = None  # type that matrices of floats are brought to; None: as they are
-    kv_memory: MemorySize | None = None  # for them; None: half of what is free, and no more than the lanes can use
-    itl_target_ms: float | None = Field(None, gt=0, le=60_000, allow_inf_nan=False)  # between tokens; None: as measured
-    speculation: Literal["auto", "ngram", "mtp", "off"] = "auto"  # how next tokens are guessed
-    mtp: Path | None = None  # file of the draft head; None: the model's own, or one that lies beside it
-    draft_max: int = Field(7, ge=1, le=15)  # guessed tokens of an answer in a step
-    cache_dir: Path | None = None  # where the prefix cache survives a restart; None: it does not
-    alias: Strings = ()
-    any_model: bool = False
-    strict_params: bool = False
-    max_queue: int = Field(256, ge=0, le=1_000_000)  # requests that may wait
-    priorities_across_callers: bool = False  # may a caller's priority count against other callers' requests?
-    drain_timeout: float = Field(30.0, ge=0, le=86400, allow_inf_nan=False)  # seconds
-    ping_seconds: float = Field(10.0, ge=0, le=3600, allow_inf_nan=False)  # 0: no keep-alive comments
-    send_timeout: float = Field(60.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a reader may stall
-    body_timeout: float = Field(30.0, gt=0, le=86400, allow_inf_nan=False)  # seconds that a body may stall
-    max_body_bytes: int = Field(DEFAULT_MAX_BODY_BYTES, ge=1024, le=2**40)
-    max_n: int = Field(16, ge=1, le=256)  # answers to one prompt
-    chat_template: Path | None = None  # a jinja file; None: the model's own
-    default_chat_template_kwargs: JsonObject = Field(default_factory=dict)  # of chats that do not say otherwise
-    reasoning_field: Literal["both", "reasoning_content", "reasoning", "none"] = "both"
-    api_key: Keys = ()
-    api_keys: Keys = ()  # a second name, for the environment
-    api_key_file: Path | None = None
-    insecure_no_key: bool = False  # may the network reach a server without a key?
-    allowed_host: Strings = ()  # further names that requests may call this server by
-    cors_origin: Strings = ()  # further web pages that may call this server; * is any
-    metrics: bool = True
-
-    @classmethod
-    def read(cls, flags: Mapping[str, Any]) -> Self:
-        """Settings of the flags that were given (not None), then the environment; raises SettingsError."""
-        given = {name: value for name, value in flags.items() if value not in (None, [], ())}
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            raise _settings_error(error, given) from None
-
-    def shown(self) -> str:
-        """Every setting as it stands, as JSON, secrets blotted out."""
-        return self.model_dump_json(indent=2)
-
-
-def _settings_error(error: ValidationError, flags: Mapping[str, Any]) -> SettingsError:
+def _settings_error(error: "ValidationError", flags: Mapping[str, Any]) -> SettingsError:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     key = f"--{name.replace('_', '-')}" if name in flags else f"{ENV_PREFIX}{name.upper()}"
     reason = first["msg"].removeprefix("Input ").removeprefix("Value error, ").rstrip(".")
-    if name in SECRETS:
+    if any(setting.flag.is_secret for setting in all_settings() if setting.name == name):
         return SettingsError(f"A value of the setting {key} cannot be used: it {reason}.")
     return SettingsError(f"The setting {key} cannot be {first['input']!r}: it {reason}.")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config import EngineConfig, bytes_of
 from engine.emit.run_state import Capacity
 from engine.errors import OctavoError, UnsupportedModelError
 from engine.families.family import FamilyConfig, KvLayers
@@ -109,25 +110,8 @@ def _too_little(budget: int, smallest: int, fixed: bool) -> OctavoError:
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
-# Rows a step: enough for a prefill chunk; buffers grow with it.
-MAX_ROWS = 512
 # Rows of logits a step: the chunk in which a prompt is scored. Memory that no step touches is never taken.
 LOGIT_ROWS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerOptions:
-    """How to run a model; None means: as the machine and the file allow."""
-
-    lanes: int = 8
-    context_length: int | None = None
-    threads: int | None = None
-    isa: str | None = None
-    activations: str = "int8"
-    kv_type: str = "f16"  # of attention keys and values
-    kv_memory: int | None = None  # bytes for them and for recurrent states; None: half of what is free
-    max_rows: int = MAX_ROWS
-    max_logit_rows: int | None = None  # None: one a lane, and no fewer than LOGIT_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +132,7 @@ class LoadedRunner:
         return round(self.weights.of_step(1))
 
 
-def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
+def load_runner(file: WeightsFile, options: EngineConfig, progress: Progress) -> LoadedRunner:
     """Build the runner of a model file, with all that it will run compiled and warm."""
     try:
         return _load_runner(file, options, progress)
@@ -158,7 +142,7 @@ def load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -
         ) from error
 
 
-def _load_runner(file: WeightsFile, options: RunnerOptions, progress: Progress) -> LoadedRunner:
+def _load_runner(file: WeightsFile, options: EngineConfig, progress: Progress) -> LoadedRunner:
     blueprint = read_blueprint(file)
     family, config, file = blueprint.family, blueprint.config, blueprint.file
     for warning in blueprint.warnings:
@@ -250,14 +234,15 @@ def choose_context(config: FamilyConfig, asked: int | None) -> int:
     return asked
 
 
-def _plan_memory(config: FamilyConfig, context: int, options: RunnerOptions, kv_type: KvType) -> MemoryPlan:
+def _plan_memory(config: FamilyConfig, context: int, options: EngineConfig, kv_type: KvType) -> MemoryPlan:
     needs = MemoryNeeds(config=config, kv_type=kv_type, context=context, lanes=options.lanes, max_rows=options.max_rows)
     free = available_memory()
     if options.kv_memory is None:
         return plan_memory(needs, free // 2, fixed=False)
-    if options.kv_memory > free:
-        raise OctavoError(f"--kv-memory asks for {options.kv_memory} bytes, and {free} are free; ask for less.")
-    return plan_memory(needs, options.kv_memory, fixed=True)
+    asked = bytes_of(options.kv_memory, free)
+    if asked > free:
+        raise OctavoError(f"--kv-memory asks for {asked} bytes, and {free} are free; ask for less.")
+    return plan_memory(needs, asked, fixed=True)
 
 
 def _affordable_context(config: FamilyConfig, context: int, memory: MemoryPlan) -> int:

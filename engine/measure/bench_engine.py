@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.config import EngineConfig
 from engine.errors import OctavoError
-from engine.loading.load_runner import LoadedRunner, RunnerOptions, load_runner
+from engine.loading.load_runner import LoadedRunner, load_runner
 from engine.machine import available_memory
 from engine.measure.ledger import Entry, Ledger
 from engine.measure.plain_tables import plain_tables
@@ -42,7 +43,7 @@ def bench_engine(file: WeightsFile, options: BenchOptions) -> Iterator[Line]:
     """Yield one line a measurement, and what the machine can read; with a ledger, a line for each of its entries."""
     loaded = load_runner(
         file,
-        RunnerOptions(lanes=max(options.batch), threads=options.threads, isa=options.isa, kv_type=options.kv_type),
+        EngineConfig(lanes=max(options.batch), threads=options.threads, isa=options.isa, kv_type=options.kv_type),
         lambda stage, done: None,
     )
     runner = loaded.runner

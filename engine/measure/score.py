@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config import EngineConfig
 from engine.errors import OctavoError
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.measure.plain_tables import plain_tables
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.weights_file import WeightsFile
@@ -25,7 +26,7 @@ def score_tokens(
     """Return float32 [tokens, vocabulary]: row t holds the logits after token t; fed `chunk` tokens a step."""
     if not 1 <= chunk <= 4096:
         raise OctavoError(f"--chunk {chunk} is out of range; give a number from 1 to 4096.")
-    options = RunnerOptions(
+    options = EngineConfig(
         lanes=1,
         isa=isa,
         threads=threads,

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from typing import NoReturn
 
 import orjson
@@ -25,8 +26,8 @@ from engine.errors import OctavoError
 from server.app import create_app
 from server.logs import configure_logging
 from server.served import ServedModel
-from server.serving import Load, Progress, Serving, ServingOptions
-from server.settings import Settings, bytes_of
+from server.serving import Load, Progress, Serving
+from server.settings import ServingOptions, Settings
 from server.wire.lifecycle import HttpServer, bind
 from server.wire.security import read_key_file
 
@@ -197,7 +198,7 @@ class Run:
     def _on_signal(self, number: int) -> None:
         if self._server.should_exit:
             _exit_now(128 + number)
-        seconds = self._settings.drain_timeout
+        seconds = self._settings.serving.drain_seconds
         self._console.print(
             f"Stopping; running requests have {seconds:g} s to finish. Press Ctrl-C again to stop at once.",
             highlight=False,
@@ -223,28 +224,10 @@ def _exit_now(code: int) -> NoReturn:
 
 
 def serving_options(settings: Settings) -> ServingOptions:
-    return ServingOptions(
-        any_model=settings.any_model,
-        strict_params=settings.strict_params,
-        ping_seconds=settings.ping_seconds,
-        send_timeout_seconds=settings.send_timeout,
-        drain_seconds=settings.drain_timeout,
-        max_body_bytes=settings.max_body_bytes,
-        body_seconds=settings.body_timeout,
-        max_n=settings.max_n,
-        default_template_kwargs=settings.default_chat_template_kwargs,
-        reasoning_field=settings.reasoning_field,
-        api_keys=_api_keys(settings),
-        host=settings.host,
-        allowed_hosts=settings.allowed_host,
-        cors_origins=settings.cors_origin,
-        metrics=settings.metrics,
-    )
-
-
-def _api_keys(settings: Settings) -> tuple[str, ...]:
-    given = [key.get_secret_value() for key in (*settings.api_key, *settings.api_keys)]
-    return (*given, *(read_key_file(settings.api_key_file) if settings.api_key_file else ()))
+    """The settings of the HTTP face, with its address and all keys. Raises OctavoError for a bad file of keys."""
+    keys = (*settings.api_key, *settings.api_keys)
+    from_file = read_key_file(settings.api_key_file) if settings.api_key_file else ()
+    return replace(settings.serving, host=settings.host, api_keys=(*keys, *from_file))
 
 
 def engine_load(settings: Settings) -> Load:
@@ -252,28 +235,8 @@ def engine_load(settings: Settings) -> Load:
 
     def load(progress: Progress) -> ServedModel:
         # Imported late: the compiler behind it is heavy, and /health answers meanwhile.
-        from engine.machine import available_memory
-        from engine.model import LoadOptions, load_model
+        from engine.model import load_model
 
-        size = settings.kv_memory
-        options = LoadOptions(
-            lanes=settings.lanes,
-            context_length=settings.ctx,
-            threads=settings.threads,
-            isa=settings.isa,
-            kv_type=settings.kv_type,
-            chat_template=settings.chat_template,
-            quantize=settings.quantize,
-            kv_memory=None if size is None else bytes_of(size, available_memory()),
-            itl_target_ms=settings.itl_target_ms,
-            speculation=settings.speculation,
-            mtp=settings.mtp,
-            draft_max=settings.draft_max,
-            cache_dir=settings.cache_dir,
-            aliases=settings.alias,
-            max_waiting=settings.max_queue,
-            priorities_across_callers=settings.priorities_across_callers,
-        )
-        return load_model(settings.model, options, progress)
+        return load_model(settings.model, settings.engine, progress)
 
     return load

@@ -58,9 +58,9 @@ def show(
 
 def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
     """What `serve` has for system_fingerprint, with a bar for the time that reading takes."""
+    from engine.config import EngineConfig
     from engine.families.registry import read_blueprint
     from engine.loading.fingerprint import content_digest, fingerprint, numerics
-    from engine.loading.load_runner import RunnerOptions
     from engine.weights.digest import tensor_digests
     from engine.weights.draft_head import without_draft
 
@@ -68,7 +68,7 @@ def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Reading the weights", total=1.0)
         digests = tensor_digests(weights, threads, lambda done: bar.update(task, completed=done))
-    return fingerprint(content_digest(weights, digests), numerics(RunnerOptions().activations, kv_type))
+    return fingerprint(content_digest(weights, digests), numerics(EngineConfig().activations, kv_type))
 
 
 def _as_json(card: "ModelCard", bandwidth: float | None) -> dict[str, object]:

@@ -16,7 +16,8 @@ from server.generate.plan import chat_plan
 from server.generate.prompts import chat_prompt
 from server.generate.replies import Speed
 from server.served import ServedModel
-from server.serving import Serving, ServingOptions
+from server.serving import Serving
+from server.settings import ServingOptions
 
 
 class Reply(Protocol):

@@ -14,7 +14,8 @@ from server.generate.answer import Exchange, Finish, Plan
 from server.generate.replies import ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
 from server.logs import RequestLog, access
 from server.served import ServedModel, Tokenizer
-from server.serving import OpenRequest, Serving, ServingOptions
+from server.serving import OpenRequest, Serving
+from server.settings import ServingOptions
 from server.wire.body import parse_body
 from server.wire.sse import StreamedReply, whole_reply
 

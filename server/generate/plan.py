@@ -24,7 +24,7 @@ from server.generate.answer import Plan
 from server.generate.prompts import ChatPrompt, chat_prompt, checked_chat_length, checked_length, prompt_spans
 from server.generate.sampling import common_request, requests_for
 from server.served import ServedModel
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 
 Build = Callable[[], str]
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from engine.errors import RequestError
 
-DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 100  # objects and arrays within each other; what walks a body later may recurse as deep
 CHUNK = 1 << 18
 

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engine.request import TextEvent
 from server.errors import ClientGoneError, WireError, wire_error
 from server.generate.answer import Exchange, Update
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
 
 T = TypeVar("T")

@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 
-from engine.model import LoadOptions, ServedModel, load_model
-from server.serving import ServingOptions
+from engine.config import EngineConfig
+from engine.model import ServedModel, load_model
+from server.settings import ServingOptions
 from tests.engine.text.vocabularies import load, tiny_spm_metadata
 from tests.server.harness import LiveServer, live_server
 from tests.server.joined import JoinedChoice, events, joined, whole_choice
@@ -123,7 +124,7 @@ def tiny_model(folder: Path, kind: str, seed: int = 3, **changes: Any) -> Path:
 
 @contextmanager
 def serving(path: Path, options: ServingOptions | None = None, **load_options: Any) -> Iterator[RealServer]:
-    model = load_model(str(path), LoadOptions(threads=1, **load_options), lambda stage, share: None)
+    model = load_model(str(path), EngineConfig(threads=1, **load_options), lambda stage, share: None)
     with live_server(model, options or ServingOptions(drain_seconds=0, ping_seconds=0)) as live:
         server = RealServer(live)
         try:

@@ -9,8 +9,9 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.config import EngineConfig
 from engine.errors import ModelError, ModelFileError
-from engine.model import LoadOptions, load_model
+from engine.model import load_model
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.open_weights import open_weights
 from tests.cases.real import RealServer, serving, tiny_model
@@ -24,7 +25,7 @@ SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 8: 8, 9: 12, 10: 8, 1
 
 def refusal(path: Path) -> str:
     with pytest.raises(ModelError) as caught:
-        load_model(str(path), LoadOptions(threads=1), lambda stage, share: None)
+        load_model(str(path), EngineConfig(threads=1), lambda stage, share: None)
     message = str(caught.value)
     assert path.name in message and "\n" not in message
     return message
@@ -156,10 +157,10 @@ def test_the_folder_of_a_split_model_is_that_model(tmp_path: Path) -> None:
     """BB-077: it is not three models, of which one is to be chosen; with another beside it, it is."""
     parts = split(tmp_path)
     with pytest.raises(ModelError, match="has no token_embd"):  # of three, not of one
-        load_model(str(tmp_path), LoadOptions(threads=1), lambda stage, share: None)
+        load_model(str(tmp_path), EngineConfig(threads=1), lambda stage, share: None)
     split(tmp_path, "other")
     with pytest.raises(ModelError, match="holds 6 models") as caught:
-        load_model(str(tmp_path), LoadOptions(threads=1), lambda stage, share: None)
+        load_model(str(tmp_path), EngineConfig(threads=1), lambda stage, share: None)
     assert parts[0].name in str(caught.value)
 
 
@@ -180,5 +181,5 @@ def test_a_model_without_some_of_its_tensors_is_incomplete(plain: RealServer, tm
     content = path.read_bytes()
     path.write_bytes(content.replace(b"blk.0.ffn_up.weight", b"blk.9.ffn_up.weight"))
     with pytest.raises(ModelFileError, match=r"has no tensor blk\.0\.ffn_up\.weight"):
-        load_model(str(path), LoadOptions(threads=1), lambda stage, share: None)
+        load_model(str(path), EngineConfig(threads=1), lambda stage, share: None)
     assert plain.complete(max_tokens=1)["usage"]["completion_tokens"] == 1

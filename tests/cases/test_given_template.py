@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
-from engine.model import LoadOptions, load_model
+from engine.model import load_model
 from tests.cases.real import CHAT_PATH, HI, serving, tiny_model
 
 OURS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<you>{% endif %}"
@@ -41,6 +42,6 @@ def test_a_model_without_one_serves_chats_with_it_and_names_the_flag_else(tmp_pa
 
 
 def test_a_missing_one_is_told_before_the_model_is_looked_for(tmp_path: Path) -> None:
-    options = LoadOptions(chat_template=tmp_path / "missing.jinja")
+    options = EngineConfig(chat_template=tmp_path / "missing.jinja")
     with pytest.raises(ModelNotFoundError, match=r"There is no chat template .*missing\.jinja"):
         load_model(str(tmp_path / "missing.gguf"), options, lambda stage, share: None)

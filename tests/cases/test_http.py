@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.cases.real import CHAT_PATH, HI, TEXT_PATH, Json, RealServer, serving, tiny_model
 
 ORIGIN = "http://localhost:5173"

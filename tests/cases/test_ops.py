@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from engine import loop
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.cases.real import CHAT_PATH, HI, TEXT_PATH, Json, RealServer, serving, tiny_model
 from tests.server.wire.test_disconnect import eventually
 

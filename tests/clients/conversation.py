@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from engine.constraints.compiler import ConstraintCompiler
 from engine.request import Request
 from engine.sampling.constraint import Constraint
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import LiveServer, live_server
 from tests.server.scripted_engine import Mark, PlainTemplate, ScriptedModel, ScriptedTokenizer, Step
 

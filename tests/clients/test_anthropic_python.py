@@ -8,7 +8,7 @@ import pytest
 from anthropic import Anthropic, AsyncAnthropic, beta_tool
 from anthropic.types import Message, RawMessageStreamEvent
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.clients.conversation import (
     GREETING,
     GREETING_ANSWER,

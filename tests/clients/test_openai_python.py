@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response, ResponseItem, ResponseStreamEvent
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.clients.conversation import (
     GREETING,
     GREETING_ANSWER,

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.config import EngineConfig
+from engine.loading.load_runner import load_runner
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.open_weights import open_weights
@@ -30,7 +31,7 @@ def loaded(
     opened: Callable[[Path], WeightsFile] = open_weights,
 ) -> Iterator[Runner]:
     """A runner that can give the logits of every row of a step of up to `rows` rows, of the file as it is `opened`."""
-    options = RunnerOptions(
+    options = EngineConfig(
         lanes=lanes,
         threads=threads,
         isa=isa,

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, bytes_of
 
 
 @pytest.mark.parametrize("key", ["lanes", "prefill_rows", "prefill_interval", "knee_rows", "draft_max"])
@@ -25,8 +25,32 @@ def test_no_queue_at_all_is_allowed_but_a_negative_one_is_not() -> None:
         EngineConfig(max_waiting=-1)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan])
-def test_a_target_has_to_be_a_time(seconds: float) -> None:
-    assert EngineConfig(itl_target_seconds=0.02).itl_target_seconds == 0.02
-    with pytest.raises(ValueError, match="itl_target_seconds must be above 0, not"):
-        EngineConfig(itl_target_seconds=seconds)
+@pytest.mark.parametrize("target", [0.0, -1.0, math.nan])
+def test_a_target_has_to_be_a_time(target: float) -> None:
+    assert EngineConfig(itl_target_ms=20).itl_target_seconds == 0.02
+    with pytest.raises(ValueError, match="itl_target_ms must be above 0, not"):
+        EngineConfig(itl_target_ms=target)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("1048576", 1 << 20),
+        ("4GiB", 4 << 30),
+        ("512 MiB", 512 << 20),
+        ("1.5g", 3 << 29),
+        ("2KB", 2000),
+        ("8B", 8),
+        ("1TiB", 1 << 40),
+        ("30%", 300_000),
+        ("100%", 1_000_000),
+    ],
+)
+def test_memory_is_a_size_or_a_share(size: str, expected: int) -> None:
+    assert bytes_of(size, 1_000_000) == expected
+
+
+@pytest.mark.parametrize("size", ["", "GiB", "4 GiBs", "4i", "-1", "0", "0%", "101%", "1e9", "nan", "٣GiB", "9" * 30])
+def test_what_is_no_size_is_refused(size: str) -> None:
+    with pytest.raises(ValueError, match="should be"):
+        bytes_of(size, 1_000_000)

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from engine.request import Request
 from server.app import create_app
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import ready_serving
 from tests.server.scripted_engine import Mark, ScriptedModel, ScriptedService, Step
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.api.docs.operations import OPERATIONS
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.bodies import BODIES
 from tests.fuzz.mutation import mutated

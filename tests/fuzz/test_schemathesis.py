@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from server.api.docs.openapi import openapi_document
 from server.api.docs.operations import OPERATIONS, Operation
 from server.fields.common import keys_of
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.fitting import fitted
 from tests.fuzz.wire import assert_error_shape, assert_stream

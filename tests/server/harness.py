@@ -13,7 +13,8 @@ from openai import AsyncOpenAI
 
 from server.app import create_app
 from server.served import ServedModel
-from server.serving import Serving, ServingOptions
+from server.serving import Serving
+from server.settings import ServingOptions
 from server.wire.lifecycle import HttpServer, bind
 from tests.server.scripted_engine import ScriptedModel
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.errors import EngineFaultError
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.parted import parted_model
 from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
 

@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from server.serving import Serving, ServingOptions
+from server.serving import Serving
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.run.status import EngineStatus, StepReport
 from engine.weights.files.weights_file import WeightBytes
 from server.app import API_ROUTERS, ROOT_ROUTERS
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.endpoints import Endpoints
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, scripted_model

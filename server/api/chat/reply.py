@@ -12,7 +12,7 @@ from server.generate.answer import Finish, Plan, Update
 from server.generate.logprobs import chat_logprobs
 from server.generate.replies import Json
 from server.served import Tokenizer
-from server.serving import ReasoningField
+from server.settings import ReasoningField
 
 REASONING_FIELDS: Mapping[ReasoningField, tuple[str, ...]] = {
     "both": ("reasoning_content", "reasoning"),

@@ -25,7 +25,7 @@ from server.generate.event_replies import EventWriter, collected, count_tokens, 
 from server.generate.generation import admit
 from server.generate.replies import new_id
 from server.served import ServedModel
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.body import parse_body
 from server.wire.sse import StreamedReply, whole_reply
 

@@ -9,7 +9,8 @@ from server.api.status.answers import GenerationDefaults, GenerationSettings, Li
 from server.api.status.json_reply import json_reply
 from server.fields.sampling import props_values
 from server.served import ServedModel
-from server.serving import Serving, ServingOptions
+from server.serving import Serving
+from server.settings import ServingOptions
 from server.wire.limits import MAX_DEPTH
 
 router = APIRouter()

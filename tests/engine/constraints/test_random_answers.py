@@ -10,7 +10,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.constraints.compiler import ConstraintCompiler
 from engine.constraints.rules import json_schema_rule
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.prompt import Prompt
 from engine.request import FinishEvent, FinishReason, Request, TextEvent
 from engine.sampling.sampling import Sampling
@@ -58,7 +58,7 @@ async def test_a_model_with_random_weights_obeys(tmp_path: Path) -> None:
     file = GgufFile.open(write_tiny_llama(tmp_path / "tiny.gguf", types="Q8_0"))
     tokenizer = Tokenizer.from_metadata(file.metadata)
     grammars = ConstraintCompiler(tokenizer)
-    loaded = load_runner(file, RunnerOptions(threads=1), lambda stage, share: None)
+    loaded = load_runner(file, EngineConfig(threads=1), lambda stage, share: None)
     service = EngineService(loaded.runner, tokenizer, EngineConfig())
     service.start()
     try:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import ModelFileError, OctavoError
-from engine.model import LoadOptions, ServedModel, load_model
+from engine.model import ServedModel, load_model
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.sampling.sampling import Sampling
@@ -87,7 +87,7 @@ def test_a_trunk_alone_takes_less_and_has_the_same_bits(trunk: Path) -> None:
 
 
 def model_with(path: Path, **options: object) -> ServedModel:
-    return load_model(str(path), LoadOptions(threads=1, lanes=1, **options), lambda stage, share: None)  # type: ignore[arg-type]
+    return load_model(str(path), EngineConfig(threads=1, lanes=1, **options), lambda stage, share: None)  # type: ignore[arg-type]
 
 
 @pytest.fixture

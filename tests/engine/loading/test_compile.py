@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import EngineConfig
 from engine.emit.delta_layer import delta_kernels
 from engine.emit.mixture_emitter import mixture_kernels
 from engine.loading.compile_kernels import kernel_groups
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
 from kernels.build import code_store
@@ -27,7 +28,7 @@ from tests.tiny_models import write_tiny_llama
 ROOT = Path(__file__).parents[3]
 LOAD = """
     import sys
-    from engine.loading.load_runner import RunnerOptions, load_runner
+    from engine.loading.load_runner import EngineConfig, load_runner
     from engine.run.runner_protocol import SequenceRows
     from engine.weights.files.gguf import GgufFile
     from kernels.build import compile_processes
@@ -37,7 +38,7 @@ LOAD = """
     start = compile_processes._start
     compile_processes._start = lambda *arguments: workers.append(start(*arguments)) or workers[-1]
     compile_processes.usable_cores = lambda: 2
-    runner = load_runner(GgufFile.open(Path(sys.argv[1])), RunnerOptions(), lambda stage, share: None).runner
+    runner = load_runner(GgufFile.open(Path(sys.argv[1])), EngineConfig(), lambda stage, share: None).runner
     print([worker.returncode for worker in workers])
     print(runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex())
     print(sorted({"numba", "llvmlite"} & sys.modules.keys()))
@@ -59,7 +60,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bits(model: Path) -> str:
     """The logits where kernels are compiled in the process that runs them."""
-    runner = load_runner(GgufFile.open(model), RunnerOptions(), lambda stage, share: None).runner
+    runner = load_runner(GgufFile.open(model), EngineConfig(), lambda stage, share: None).runner
     try:
         return runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex()
     finally:

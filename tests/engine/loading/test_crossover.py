@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import EngineConfig
 from engine.loading import crossover
 from engine.loading.crossover import choose_crossover, measured_crossover
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.weights.files.gguf import GgufFile
 from kernels.matmul.activations import NEVER, Activations
 from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
@@ -114,6 +115,6 @@ def test_what_was_measured_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tiles_of_16(monkeypatch)
     for rows, told in ((48, 48), (NEVER, None)):
         monkeypatch.setattr("engine.loading.load_runner.measured_crossover", lambda *_, rows=rows: rows)
-        result = load_runner(file, RunnerOptions(threads=1), lambda stage, done: None)
+        result = load_runner(file, EngineConfig(threads=1), lambda stage, done: None)
         result.runner.close()
         assert result.crossover == told

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.config import EngineConfig
 from engine.errors import ModelFileError
 from engine.loading.fingerprint import content_digest, fingerprint, source_digest
-from engine.loading.load_runner import RunnerOptions, load_runner
-from engine.model import LoadOptions, ServedModel, load_model
+from engine.loading.load_runner import load_runner
+from engine.model import ServedModel, load_model
 from engine.prompt import Prompt
 from engine.request import FinishEvent, Request
 from engine.sampling.sampling import Sampling
@@ -46,7 +47,7 @@ def other_byte(path: Path, name: str, place: int) -> Path:
 
 
 def model_of(path: Path, **options: object) -> ServedModel:
-    return load_model(str(path), LoadOptions(threads=1, lanes=1, **options), lambda stage, done: None)  # type: ignore[arg-type]
+    return load_model(str(path), EngineConfig(threads=1, lanes=1, **options), lambda stage, done: None)  # type: ignore[arg-type]
 
 
 def test_each_byte_of_each_tensor_counts(tiny: Path) -> None:
@@ -62,7 +63,7 @@ def test_each_byte_of_each_tensor_counts(tiny: Path) -> None:
 @pytest.mark.parametrize("activations", ["int8", "f32"])
 def test_a_loader_takes_the_digests_that_reading_the_file_gives(tiny: Path, activations: str) -> None:
     with open_weights(tiny) as file:
-        loaded = load_runner(file, RunnerOptions(threads=1, activations=activations), lambda stage, done: None)
+        loaded = load_runner(file, EngineConfig(threads=1, activations=activations), lambda stage, done: None)
         loaded.runner.close()
         assert loaded.digests == tensor_digests(file, 1, lambda done: None)
 
@@ -183,7 +184,7 @@ def test_a_file_that_is_cut_while_it_is_loaded_is_refused(kept: GgufFile) -> Non
     with kept.path.open("r+b") as file:
         file.truncate(last.offset)
     with pytest.raises(ModelFileError, match=r"tiny\.gguf was cut short while it was in use"):
-        load_runner(kept, RunnerOptions(threads=1), lambda stage, done: None)
+        load_runner(kept, EngineConfig(threads=1), lambda stage, done: None)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_numbers_that_the_tensors_contradict_take_no_memory(name: str, key: str,
     with open_weights(GOLDEN / name / "model.gguf") as file:
         file.metadata[key] = value  # type: ignore[index]
         with pytest.raises(ModelFileError) as caught:
-            load_runner(file, RunnerOptions(threads=1), lambda stage, done: None)
+            load_runner(file, EngineConfig(threads=1), lambda stage, done: None)
     assert "\n" not in str(caught.value)
 
 
@@ -215,4 +216,4 @@ def test_more_memory_than_there_is_ends_in_one_line(tiny: Path, monkeypatch: pyt
         pytest.raises(Exception, match=r"^There is too little memory for .*tiny\.gguf; free some"),
         open_weights(tiny) as file,
     ):
-        load_runner(file, replace(RunnerOptions(), threads=1), lambda stage, done: None)
+        load_runner(file, replace(EngineConfig(), threads=1), lambda stage, done: None)

@@ -105,7 +105,7 @@ def test_neighbours_arrivals_and_aborts_change_no_event_of_a_request(seed: int) 
         lanes=rng.randint(1, 6),
         prefill_rows=rng.randint(1, 40),
         knee_rows=rng.randint(1, 10),
-        itl_target_seconds=rng.choice([None, 1e-9]),
+        itl_target_ms=rng.choice([None, 1e-6]),
         prefill_interval=rng.randint(1, 4),
     )
     runner = ScriptedRunner(n_blocks=rng.randint(16, 60), max_rows=rng.randint(6, 48))

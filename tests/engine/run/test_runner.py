@@ -7,8 +7,9 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.config import EngineConfig
 from engine.errors import ModelError, ModelFileError, OctavoError, UnsupportedModelError
-from engine.loading.load_runner import LoadedRunner, RunnerOptions, load_runner
+from engine.loading.load_runner import LoadedRunner, load_runner
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
@@ -26,13 +27,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_llama(path, types="Q4_1", vocab=VOCABULARY, context=300)
 
 
-def load(path: Path, options: RunnerOptions | None = None) -> LoadedRunner:
+def load(path: Path, options: EngineConfig | None = None) -> LoadedRunner:
     with GgufFile.open(path) as file:
-        return load_runner(file, options or RunnerOptions(threads=1), lambda stage, done: None)
+        return load_runner(file, options or EngineConfig(threads=1), lambda stage, done: None)
 
 
 def test_a_runner_tells_its_sizes(model: Path) -> None:
-    result = load(model, RunnerOptions(lanes=3, context_length=130, threads=2, max_rows=77))
+    result = load(model, EngineConfig(lanes=3, context_length=130, threads=2, max_rows=77))
     runner = result.runner
     try:
         assert (runner.block_tokens, runner.groups[0].n_blocks) == (64, 9)
@@ -44,7 +45,7 @@ def test_a_runner_tells_its_sizes(model: Path) -> None:
 
 
 def test_without_options_the_model_and_the_machine_decide(model: Path) -> None:
-    runner = load(model, RunnerOptions()).runner
+    runner = load(model, EngineConfig()).runner
     assert (runner.context_length, runner.groups[0].n_blocks, runner.threads) == (300, 40, usable_cores())
     runner.close()
 
@@ -94,7 +95,7 @@ def test_closing_ends_the_threads(model: Path) -> None:
 def test_progress_names_the_stages_and_only_grows(model: Path) -> None:
     seen: list[tuple[str, float]] = []
     with GgufFile.open(model) as file:
-        load_runner(file, RunnerOptions(threads=1), lambda stage, done: seen.append((stage, done))).runner.close()
+        load_runner(file, EngineConfig(threads=1), lambda stage, done: seen.append((stage, done))).runner.close()
     assert list(dict.fromkeys(stage for stage, _ in seen)) == ["Compiling kernels", "Loading weights"]
     for stage in ("Compiling kernels", "Loading weights"):
         fractions = [done for name, done in seen if name == stage]
@@ -105,16 +106,16 @@ def test_progress_names_the_stages_and_only_grows(model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (RunnerOptions(isa="mmx"), "no instruction tier 'mmx'.* amx, avx512, avxvnni, avx2, generic"),
-        (RunnerOptions(kv_type="q4_0"), "no type 'q4_0' of keys and values.* f16, f32, q8_0"),
-        (RunnerOptions(threads=0), "--threads 0 is out of range"),
-        (RunnerOptions(threads=-2), "--threads -2 is out of range"),
-        (RunnerOptions(threads=5000), "--threads 5000 is out of range"),
-        (RunnerOptions(context_length=0), "--ctx 0 is out of range.* 1 to 300 tokens"),
-        (RunnerOptions(context_length=301), "--ctx 301 is out of range"),
+        (EngineConfig(isa="mmx"), "no instruction tier 'mmx'.* amx, avx512, avxvnni, avx2, generic"),
+        (EngineConfig(kv_type="q4_0"), "no type 'q4_0' of keys and values.* f16, f32, q8_0"),
+        (EngineConfig(threads=0), "--threads 0 is out of range"),
+        (EngineConfig(threads=-2), "--threads -2 is out of range"),
+        (EngineConfig(threads=5000), "--threads 5000 is out of range"),
+        (EngineConfig(context_length=0), "--ctx 0 is out of range.* 1 to 300 tokens"),
+        (EngineConfig(context_length=301), "--ctx 301 is out of range"),
     ],
 )
-def test_a_bad_option_is_one_sentence(model: Path, options: RunnerOptions, message: str) -> None:
+def test_a_bad_option_is_one_sentence(model: Path, options: EngineConfig, message: str) -> None:
     with pytest.raises(OctavoError, match=message) as caught:
         load(model, options)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
@@ -123,7 +124,7 @@ def test_a_bad_option_is_one_sentence(model: Path, options: RunnerOptions, messa
 def test_a_tier_that_the_processor_lacks_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.loading.load_runner.supported_tiers", lambda: ("avx2", "generic"))
     with pytest.raises(OctavoError, match="cannot run the tier 'avx512'; it can run avx2, generic"):
-        load(model, RunnerOptions(isa="avx512"))
+        load(model, EngineConfig(isa="avx512"))
 
 
 @pytest.mark.parametrize(("kv_type", "token_bytes"), [("f32", 16 * 4), ("f16", 16 * 2), ("q8_0", 16 + 4)])
@@ -132,7 +133,7 @@ def test_scarce_memory_shortens_the_context(
 ) -> None:
     block = 2 * 2 * 2 * 64 * token_bytes  # keys and values, layers, KV heads, tokens
     monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 2 * 3 * block)
-    runner = load(model, RunnerOptions(threads=1, kv_type=kv_type)).runner
+    runner = load(model, EngineConfig(threads=1, kv_type=kv_type)).runner
     assert (runner.groups[0].n_blocks, runner.context_length) == (3, 192)
     caches = runner._state.attention.groups[0].caches
     assert sum(cache.keys.nbytes + cache.values.nbytes for cache in caches) == 3 * block
@@ -190,5 +191,5 @@ def test_a_refused_model_leaves_no_thread_behind(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("engine.loading.load_runner._warm_up", refuse)
     before = threading.active_count()
     with pytest.raises(UnsupportedModelError):
-        load(write_tiny_llama(tmp_path / "tiny.gguf"), RunnerOptions(threads=3))
+        load(write_tiny_llama(tmp_path / "tiny.gguf"), EngineConfig(threads=3))
     assert threading.active_count() == before

@@ -31,13 +31,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def serving(
-    path: Path, *, logit_rows: int, prefill_rows: int, itl_target: float | None = None, speculation: str = "auto"
+    path: Path, *, logit_rows: int, prefill_rows: int, itl_target_ms: float | None = None, speculation: str = "auto"
 ) -> AsyncIterator[EngineService]:
     with GgufFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
     with loaded(path, threads=2, rows=logit_rows, lanes=LANES) as runner:
         config = EngineConfig(
-            lanes=LANES, prefill_rows=prefill_rows, itl_target_seconds=itl_target, speculation=speculation
+            lanes=LANES, prefill_rows=prefill_rows, itl_target_ms=itl_target_ms, speculation=speculation
         )
         service = EngineService(runner, tokenizer, config)
         service.start()
@@ -83,7 +83,7 @@ async def test_a_request_hears_the_same_alone_and_among_others(model: Path) -> N
     async with serving(model, logit_rows=64, prefill_rows=64, speculation="off") as service:
         requests = [random_request(rng, 288) for _ in range(24)]
         alone = [await heard(service.submit(request)[0]) for request in requests]
-    async with serving(model, logit_rows=LANES, prefill_rows=7, itl_target=1e-9) as service:
+    async with serving(model, logit_rows=LANES, prefill_rows=7, itl_target_ms=1e-6) as service:
         together = await asyncio.gather(*map(heard, service.submit(*requests)))
     assert together == alone
     assert len({str(answer) for answer in alone}) == len(requests)

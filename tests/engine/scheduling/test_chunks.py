@@ -68,8 +68,8 @@ def test_the_first_chunk_of_all_is_a_small_one() -> None:
 
 def test_beside_answers_a_chunk_fills_the_planned_share_of_the_target_in_whole_tiles() -> None:
     # 70 of 100 ms leave 54 rows; 7 + 54 rows are 3 tiles and 13 rows.
-    assert taken(a_budget(itl_target_seconds=0.1), 7, 4000) == [41]
-    assert taken(a_budget(itl_target_seconds=0.1), 7, 30, 4000, 4000) == [30, 11, 0]
+    assert taken(a_budget(itl_target_ms=100), 7, 4000) == [41]
+    assert taken(a_budget(itl_target_ms=100), 7, 30, 4000, 4000) == [30, 11, 0]
 
 
 def test_the_default_target_is_seven_decode_steps() -> None:
@@ -80,7 +80,7 @@ def test_the_default_target_is_seven_decode_steps() -> None:
 
 def test_a_step_that_takes_a_third_longer_than_foretold_is_still_within_the_target() -> None:
     for target in (0.05, 0.1, 0.5):
-        budget = a_budget(itl_target_seconds=target)
+        budget = a_budget(itl_target_ms=1e3 * target)
         (rows,) = taken(budget, 7, 4000)
         assert 0.4 * target < DECODE + rows * ROW <= target / (4 / 3)
 
@@ -92,19 +92,19 @@ def test_until_rates_are_measured_rows_fill_up_to_the_knee() -> None:
 
 
 def test_rows_up_to_the_knee_are_planned_whatever_the_target_is_if_they_cost_next_to_nothing() -> None:
-    assert taken(a_budget(row=1e-4, itl_target_seconds=0.001), 7, 4000) == [9]
-    assert taken(a_budget(row=1e-3, itl_target_seconds=0.001), 7, 4000) == [1]
+    assert taken(a_budget(row=1e-4, itl_target_ms=1), 7, 4000) == [9]
+    assert taken(a_budget(row=1e-3, itl_target_ms=1), 7, 4000) == [1]
 
 
 def test_a_prompt_gets_its_chunk_in_time_where_the_target_leaves_no_room() -> None:
-    budget = a_budget(row=0.01, itl_target_seconds=0.001, prefill_interval=4)
+    budget = a_budget(row=0.01, itl_target_ms=1, prefill_interval=4)
     assert [taken(budget, 7, 4000, 4000) for _ in range(8)] == [[0, 0]] * 3 + [[LEAST_CHUNK, 0]] + [[0, 0]] * 3 + [
         [LEAST_CHUNK, 0]
     ]
 
 
 def test_what_is_left_of_a_prompt_is_a_whole_grant() -> None:
-    budget = a_budget(row=0.01, itl_target_seconds=0.001, prefill_interval=2)
+    budget = a_budget(row=0.01, itl_target_ms=1, prefill_interval=2)
     assert [taken(budget, 7, 5) for _ in range(4)] == [[0], [5], [0], [5]]
 
 

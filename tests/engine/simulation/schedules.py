@@ -106,7 +106,7 @@ class Schedule:
             prefill_rows=rng.choice([3, 16, 48]),
             knee_rows=rng.choice([1, 4, 16]),
             prefill_interval=rng.randint(1, 4),
-            itl_target_seconds=rng.choice([None, 1e-9, 0.01]),
+            itl_target_ms=rng.choice([None, 1e-6, 10]),
             speculation="off" if speculation == "off" else "auto",
             draft_max=self._speculation.randint(1, 9),
             priorities_across_callers=self._caching.random() < 0.3,

@@ -50,7 +50,11 @@ class Clocked:
         runner = ScriptedRunner(n_blocks=200, block_tokens=64, max_rows=512, max_logit_rows=64, context_length=8192)
         runner.logits_of = lambda known: ALWAYS_A
         runner.before_run = self._pass_time
-        self.bench = Bench(runner, EngineConfig(lanes=8, itl_target_seconds=self.target), lambda: self.now)
+        self.bench = Bench(
+            runner,
+            EngineConfig(lanes=8, itl_target_ms=None if self.target is None else 1e3 * self.target),
+            lambda: self.now,
+        )
 
     def _pass_time(self, batch: Sequence[SequenceRows]) -> None:
         self.now += self.cost([(rows.position, len(rows.tokens)) for rows in batch])

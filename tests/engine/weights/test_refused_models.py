@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.config import EngineConfig
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
-from engine.loading.load_runner import RunnerOptions, load_runner
+from engine.loading.load_runner import load_runner
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.open_weights import open_weights
@@ -38,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def refusal(file: WeightsFile, error: type[ModelError]) -> str:
     """The line with which a model is refused."""
     with pytest.raises(error) as caught:
-        load_runner(file, RunnerOptions(threads=1, lanes=1), lambda stage, share: None)
+        load_runner(file, EngineConfig(threads=1, lanes=1), lambda stage, share: None)
     message = str(caught.value)
     assert "\n" not in message and str(file.path.parent) in message and message.endswith(".")
     return message
@@ -47,7 +48,7 @@ def refusal(file: WeightsFile, error: type[ModelError]) -> str:
 def refusal_at(path: Path, error: type[ModelError]) -> str:
     """The same where opening it may fail already."""
     with pytest.raises(error) as caught, open_weights(path) as file:
-        load_runner(file, RunnerOptions(threads=1, lanes=1), lambda stage, share: None)
+        load_runner(file, EngineConfig(threads=1, lanes=1), lambda stage, share: None)
     message = str(caught.value)
     assert "\n" not in message and str(path.parent) in message and message.endswith(".")
     return message

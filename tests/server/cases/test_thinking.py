@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.joined import joined, whole_choice
 from tests.server.scripted_engine import PLAIN_SOURCE, SOURCE, Mark, PlainTemplate, ScriptedModel, ScriptedService

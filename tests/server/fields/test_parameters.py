@@ -9,7 +9,7 @@ from openai.types.chat import completion_create_params as chat_params
 from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS, Handling, ignored_header
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import scripted_model
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import scripted_model
 

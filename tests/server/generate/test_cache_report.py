@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import http_client
 from tests.server.scripted_cache import ScriptedCache
 from tests.server.scripted_engine import ScriptedModel, scripted_model

@@ -16,7 +16,7 @@ from engine.errors import QueueFullError
 from engine.text.tokenizer import RenderedChat
 from server.app import API_ROUTERS, ROOT_ROUTERS
 from server.errors import ClientGoneError
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire import admission, http_protocol
 from server.wire.admission import POST_WORK, Line, Place, Work
 from tests.fuzz.bodies import BODIES

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive
 
 from server.errors import BodyTooLargeError, ClientGoneError, RequestTimeoutError, UploadsFullError
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire import body
 from server.wire.admission import POST_WORK, Work
 from server.wire.body import Body, BodyIntake

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from server.app import create_app
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, LiveServer, live_server, ready_serving
 from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
 

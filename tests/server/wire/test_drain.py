@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire import lifecycle
 from server.wire.http_protocol import BoundedProtocol
 from tests.server.harness import CHAT, LiveServer, live_server

@@ -8,7 +8,7 @@ import pytest
 
 from server.api.docs.operations import OPERATIONS
 from server.app import create_app
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.security import ApiKeys, KeyFileError, read_key_file
 from tests.server.harness import CHAT, http_client, ready_serving
 from tests.server.scripted_engine import ScriptedModel, scripted_model

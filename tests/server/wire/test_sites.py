@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.sites import Sites, host_name
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, scripted_model

@@ -7,7 +7,7 @@ import httpx
 import orjson
 
 from engine.errors import EngineFaultError
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client, live_server
 from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
 

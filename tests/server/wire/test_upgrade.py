@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.http_protocol import RequestParser
 from tests.fuzz.bodies import BODIES
 from tests.server.harness import CHAT, LiveServer, live_server

@@ -20,7 +20,7 @@ from engine.errors import EngineFaultError, OctavoError
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from engine.run.event_stream import EventStream
 from server.generate.replies import ChunkWriter
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import TIMINGS, ScriptedModel, ScriptedService

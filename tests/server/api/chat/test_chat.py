@@ -8,7 +8,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from engine.errors import EngineFaultError
 from engine.request import Request
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client, openai_client
 from tests.server.scripted_engine import PlainTemplate, ScriptedModel, ScriptedService, scripted_model
 

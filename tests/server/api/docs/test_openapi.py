@@ -12,7 +12,7 @@ from server.api.docs.operations import OPERATIONS
 from server.api.messages.answers import MessageAnswer, MessagesErrorReply, MessageTokenCount
 from server.api.responses.answers import InputTokens, ItemPage, ResponseAnswer
 from server.app import API_ROUTERS, ROOT_ROUTERS
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import scripted_model
 from tests.server.wire.test_stream import chunks

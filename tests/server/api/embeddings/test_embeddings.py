@@ -15,7 +15,7 @@ from engine.run.pooling import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.api.embeddings.reply import EMBEDDING_PARAMETERS
 from server.fields.parameters import Handling
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import http_client, live_server, openai_client
 from tests.server.scripted_embeddings import EMBEDDING_SIZE, scripted_vector
 from tests.server.scripted_engine import ScriptedModel, scripted_model

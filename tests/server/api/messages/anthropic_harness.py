@@ -8,7 +8,7 @@ import httpx2
 from anthropic import AsyncAnthropic
 
 from server.app import create_app
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import ready_serving
 from tests.server.scripted_engine import ScriptedModel
 

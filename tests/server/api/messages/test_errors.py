@@ -6,7 +6,7 @@ import anthropic
 import pytest
 
 from engine.errors import EngineFaultError
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.api.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.harness import http_client
 from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from engine.errors import EngineFaultError
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from server.api.messages.answers import MessageAnswer, MessageEvent
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.api.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.harness import http_client
 from tests.server.parted import parted_model, random_answer, script_of

@@ -9,7 +9,7 @@ from openai.types.responses.response_item_list import ResponseItemList
 
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from server.api.responses.answers import ItemPage
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import http_client, openai_client
 from tests.server.parted import parted_model
 from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model

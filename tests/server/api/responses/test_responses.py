@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from engine.errors import EngineFaultError
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import http_client, openai_client
 from tests.server.parted import parted_model
 from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model

@@ -11,7 +11,8 @@ import pytest
 from engine.run.status import EngineStatus, LaneStatus
 from server.app import create_app
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
-from server.serving import Serving, ServingOptions
+from server.serving import Serving
+from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, scripted_model
 

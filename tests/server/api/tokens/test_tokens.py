@@ -8,7 +8,7 @@ import pytest
 from server.api.tokens.body import TokenizeBody
 from server.api.tokens.tokens import TOKENIZE_PARAMETERS
 from server.fields.parameters import Handling
-from server.serving import ServingOptions
+from server.settings import ServingOptions
 from tests.server.harness import http_client
 from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
 
