@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from engine.errors import RequestError
 from server.api.chat.body import ChatBody
+from server.generate.prompts import ChatLengthError
 from server.validation import request_error
 
 Json = dict[str, Any]
@@ -29,12 +30,21 @@ class ChatForm:
 
     def renamed(self, error: RequestError) -> RequestError:
         """The same error, about the request as its sender knows it."""
-        old = error.param
-        new = None if old is None else self.own_name(old)
-        if old is not None and new is not None and new != old:
-            error.param = new
-            error.args = (str(error).replace(old, new, 1),)
-        return error
+        if error.param is None:
+            return error
+        param = self.own_name(error.param)
+        if isinstance(error, ChatLengthError):
+            return ChatLengthError(
+                error.prompt_tokens,
+                error.context_length,
+                param=param,
+                biggest=error.biggest,
+                path=self.own_name(error.path),
+            )
+        message = str(error)
+        if message.startswith(error.param):  # the place is the sentence's first word, if the sentence names the place
+            message = param + message[len(error.param) :]
+        return RequestError(message, param=param, code=error.code)
 
     def own_names(self, paths: Sequence[str]) -> tuple[str, ...]:
         """What paths of the chat's body are called in the request, each once."""

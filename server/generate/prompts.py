@@ -34,6 +34,22 @@ END_OF_MESSAGE = "\U0010fffd\U0010fffc"  # private characters, which no template
 PlainMessage = dict[str, object]
 
 
+class ChatLengthError(ContextLengthError):
+    """A chat fills the context by itself; the message with the most tokens is the one to shorten."""
+
+    def __init__(
+        self, prompt_tokens: int, context_length: int, *, param: str, biggest: BiggestMessage, path: str
+    ) -> None:
+        """`param` and `path` of the biggest message are places in the body of the API that was called."""
+        super().__init__(prompt_tokens, context_length, param=param)
+        self.biggest = biggest
+        self.path = path
+
+    def __str__(self) -> str:
+        hint = f"the biggest message is {self.path} ({self.biggest.role}) with {self.biggest.tokens} tokens"
+        return f"{super().__str__().rstrip('.')}; {hint}."
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A chat as its model reads it."""
@@ -185,14 +201,13 @@ def biggest_message(messages: Sequence[Message], tokenizer: Tokenizer) -> Bigges
 
 
 def checked_chat_length(body: ChatBody, prompt: Sequence[int], model: ServedModel) -> Prompt:
-    """The prompt, if it leaves room for an answer; the error else names the biggest message. Blocking."""
+    """The prompt, if it leaves room for an answer; raises ChatLengthError else. Blocking."""
     try:
         return checked_length(prompt, model, "messages")
-    except ContextLengthError as error:
+    except ContextLengthError:
         biggest = biggest_message(body.messages, model.tokenizer)
-        hint = f"the biggest message is messages[{biggest.index}] ({biggest.role}) with {biggest.tokens} tokens"
-        error.args = (f"{str(error).rstrip('.')}; {hint}.",)
-        raise
+        path = f"messages[{biggest.index}]"
+        raise ChatLengthError(len(prompt), model.context_length, param="messages", biggest=biggest, path=path) from None
 
 
 def _own_text(message: Message) -> str:

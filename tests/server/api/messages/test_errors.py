@@ -115,3 +115,15 @@ async def test_a_body_that_is_too_large_has_the_same_shape() -> None:
         response = await client.post("/v1/messages", json=ASK)
     assert response.status_code == 413
     assert response.json()["error"]["type"] == "request_too_large"
+
+
+@pytest.mark.parametrize(
+    ("system", "place"),
+    [("be kind", "messages[0] (user) with 30 tokens."), ("z" * 40, "system (system) with 40 tokens.")],
+)
+async def test_a_prompt_that_is_too_long_names_the_biggest_message_by_its_own_place(system: str, place: str) -> None:
+    turns = [{"role": "user", "content": "x" * 30}, {"role": "user", "content": "go on"}]
+    async with http_client(ScriptedModel(context_length=50)) as client:
+        answer = await client.post("/v1/messages", json={**ASK, "system": system, "messages": turns})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].endswith(f"; the biggest message is {place}")

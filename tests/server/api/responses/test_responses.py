@@ -217,3 +217,17 @@ async def test_tokens_are_counted_by_the_sdk_without_a_model_and_beyond_the_cont
     async with openai_client(scripted_model()) as client:
         counted = await client.responses.input_tokens.count(input="x" * 5000)
     assert counted.input_tokens > 5000
+
+
+@pytest.mark.parametrize(
+    ("instructions", "place"),
+    [("be kind", "input[0] (user) with 30 tokens."), ("z" * 40, "instructions (system) with 40 tokens.")],
+)
+async def test_a_prompt_that_is_too_long_names_the_biggest_item_by_its_own_place(instructions: str, place: str) -> None:
+    items = [{"role": "user", "content": "x" * 30}, {"role": "user", "content": "go on"}]
+    async with http_client(ScriptedModel(context_length=50)) as client:
+        answer = await client.post("/v1/responses", json={**ASK, "input": items, "instructions": instructions})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "input")
+    assert error["message"].endswith(f"; the biggest message is {place}")
+    assert error["n_prompt_tokens"] > error["n_ctx"] == 50
