@@ -1,12 +1,7 @@
-"""Runs the server: from settings to a model that answers, with what the terminal shows of it.
+"""Runs the server: from settings to a model that answers, with what the terminal shows meanwhile.
 
-One run of the server: socket, signals, load, banner, exit.
-
-What `octavo serve` says when it is ready.
-
-Whether a server may listen where it was told to: on the network, only with an API key or by express wish.
-
-The progress of a load, as a bar on a terminal and as lines elsewhere.
+In this order: whether the server may listen at its address at all, the socket, the signals, the load with its progress
+(a bar on a terminal, lines elsewhere), the banner, and the exit.
 """
 
 import asyncio
@@ -185,7 +180,7 @@ class Run:
         return True
 
     async def _welcome(self, model: ServedModel) -> None:
-        # Off since octavo.py; what is loaded now stays, and need not be looked at again.
+        # The collector is off since cli/serve.py. What is loaded now stays, and need not be looked at again.
         gc.freeze()
         gc.enable()
         port = self._listener.getsockname()[1]

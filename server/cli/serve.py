@@ -1,5 +1,6 @@
 """`octavo serve`: bind, load in the background, serve, drain. Its options are made from the list of settings."""
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -20,9 +21,14 @@ def serve(print_config: bool, **flags: Any) -> None:
     if print_config:
         typer.echo(settings.shown())
         return
-    from server.cli.run_server import run_server
+    # As in octavo.py: a start imports much and makes hardly any garbage. The collector is on once the model is loaded.
+    gc.disable()
+    try:
+        from server.cli.run_server import run_server
 
-    run_server(settings)
+        run_server(settings)
+    finally:
+        gc.enable()
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

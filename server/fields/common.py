@@ -15,7 +15,16 @@ Model = TypeVar("Model", bound=BaseModel)
 LARGEST_VOCABULARY = 300_000  # entries of a list or map of token ids
 
 
-class ProtocolModel(BaseModel):
+class LazyModel(BaseModel):
+    """A JSON object whose validator is built at its first use: the validators of all types take a third of a start.
+
+    cli/run_server.py has the validators of requests built once the model is ready.
+    """
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class ProtocolModel(LazyModel):
     """A JSON object of a request: no coercion, an explicit null is the same as absent, unknown keys are left out."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)

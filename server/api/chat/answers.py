@@ -2,12 +2,14 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from server.fields.common import LazyModel
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
 
 
-class Answer(BaseModel):
+class Answer(LazyModel):
     """An object of an answer; what is described is all that it holds."""
 
     model_config = ConfigDict(extra="forbid")

@@ -2,22 +2,20 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from server.fields.common import with_fields
+from server.fields.common import LazyModel, with_fields
 from server.fields.sampling import props_fields
 
 
-class Health(BaseModel):
+class Health(LazyModel):
     status: str
 
 
-class Readiness(BaseModel):
+class Readiness(LazyModel):
     status: str
     progress: float  # of the load, from 0 to 1
 
 
-class Slot(BaseModel):
+class Slot(LazyModel):
     """One lane of the batch; llama-server's names where it has them. Of another key's request: that it is there."""
 
     id: int
@@ -33,21 +31,21 @@ class Slot(BaseModel):
 
 
 @with_fields({**props_fields(), "n_predict": (int, -1)})  # -1: up to the end of the context
-class GenerationDefaults(BaseModel):
+class GenerationDefaults(LazyModel):
     """What a request gets that does not say otherwise."""
 
 
-class GenerationSettings(BaseModel):
+class GenerationSettings(LazyModel):
     n_ctx: int
     params: GenerationDefaults
 
 
-class Modalities(BaseModel):
+class Modalities(LazyModel):
     vision: bool = False
     audio: bool = False
 
 
-class Limits(BaseModel):
+class Limits(LazyModel):
     """What a request may not go beyond."""
 
     context_length: int
@@ -56,7 +54,7 @@ class Limits(BaseModel):
     max_json_depth: int
 
 
-class Props(BaseModel):
+class Props(LazyModel):
     """Facts of the server and its model, in the shape of llama-server's /props."""
 
     default_generation_settings: GenerationSettings
@@ -75,13 +73,13 @@ class Props(BaseModel):
     limits: Limits
 
 
-class Cancelled(BaseModel):
+class Cancelled(LazyModel):
     """The answers that were ended."""
 
     cancelled: list[str]
 
 
-class ParameterLists(BaseModel):
+class ParameterLists(LazyModel):
     """What becomes of each parameter of one API. A refused one is taken with the values that ask for nothing."""
 
     enforced: list[str]
@@ -89,7 +87,7 @@ class ParameterLists(BaseModel):
     refused: list[str]
 
 
-class ModelAbilities(BaseModel):
+class ModelAbilities(LazyModel):
     chat: bool
     tools: bool
     tool_format: str | None
@@ -97,7 +95,7 @@ class ModelAbilities(BaseModel):
     structured_output: bool
 
 
-class Capabilities(BaseModel):
+class Capabilities(LazyModel):
     model: str
     abilities: ModelAbilities
     limits: Limits

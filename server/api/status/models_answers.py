@@ -1,11 +1,10 @@
 """The answers of GET /v1/models: OpenAI's fields, and what clients look for beside them."""
 
-from pydantic import BaseModel
-
+from server.fields.common import LazyModel
 from server.served import ServedModel
 
 
-class ModelMeta(BaseModel):
+class ModelMeta(LazyModel):
     n_ctx: int
     n_vocab: int
     size: int  # bytes of the model file
@@ -13,7 +12,7 @@ class ModelMeta(BaseModel):
     types: str  # shares of the weight types, as "Q4_1 81%, Q8_0 19%"
 
 
-class ModelCard(BaseModel):
+class ModelCard(LazyModel):
     id: str
     object: str = "model"
     created: int
@@ -23,7 +22,7 @@ class ModelCard(BaseModel):
     meta: ModelMeta
 
 
-class ModelList(BaseModel):
+class ModelList(LazyModel):
     object: str = "list"
     data: list[ModelCard]
 

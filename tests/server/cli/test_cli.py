@@ -1,5 +1,6 @@
 """The command line: its commands, its errors, and how little it loads before it is needed."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from server.cli import run_server
 from server.cli.main import main
+from server.settings import all_settings
 from server.wire.lifecycle import bind
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +46,48 @@ asyncio.run(run_server._build_validators())
 assert all(body.__pydantic_complete__ for body in bodies)
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_no_model_of_ours_builds_its_validator_by_being_imported() -> None:
+    program = """
+from pydantic import BaseModel
+import server.cli.run_server, server.api.docs.operations
+
+def below(model):
+    return [one for child in model.__subclasses__() for one in (child, *below(child))]
+
+assert not BaseModel.model_config.get("defer_build")
+ours = [model for model in below(BaseModel) if model.__module__.startswith("server.")]
+assert len(ours) > 100
+assert [model for model in ours if not model.model_config.get("defer_build")] == []
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
+def test_a_server_starts_without_the_collector_and_leaves_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(run_server, "run_server", lambda settings: seen.append(gc.isenabled()))
+    assert main(["serve"]) == 0
+    assert (seen, gc.isenabled()) == ([False], True)
+
+
+def test_help_tells_what_holds_where_an_option_is_not_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for told in ("Address to listen on [127.0.0.1].", "Compute threads [the cores we may use].", "/metrics [on]."):
+        assert told in shown
+
+
+def test_every_setting_with_a_help_is_an_option(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["serve", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for setting in all_settings():
+        assert (f"--{setting.name.replace('_', '-')} " in shown) == (
+            setting.flag.help is not None and setting.name != "model"
+        )
 
 
 def test_a_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
