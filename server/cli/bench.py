@@ -1,6 +1,6 @@
 """`octavo bench`: speed of the engine alone, and of each matmul kernel, on random numbers.
 
-The measured lines of `octavo bench` as tables for people.
+What was measured is told as tables for people, or as JSON lines.
 """
 
 import json
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from engine.errors import OctavoError
 from server.cli.logits import parse_ids
+from server.cli.options import DEFAULT_KV_TYPE, Isa, KvType, Model, Quantize, Threads, sentence
 
 Line = dict[str, object]
 
@@ -61,8 +62,6 @@ def _cell(value: object, form: str) -> str:
 
 bench_app = typer.Typer(help="Measure this machine and the engine.", no_args_is_help=True)
 
-Threads = Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")]
-Isa = Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 
 
@@ -77,7 +76,7 @@ def bench() -> None:
 
 @bench_app.command()
 def engine(
-    model: Annotated[str | None, typer.Argument(help="Catalogue name, .gguf file or folder.")] = None,
+    model: Model = None,
     batch: Annotated[str, typer.Option(help="Numbers of sequences that decode at once.")] = "1,2,4,8",
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prefill measurement.")] = 512,
     gen: Annotated[int, typer.Option(min=1, help="Decode steps that are timed.")] = 64,
@@ -85,10 +84,8 @@ def engine(
     reps: Annotated[int, typer.Option(min=1, help="Prefills that are timed.")] = 5,
     threads: Threads = None,
     isa: Isa = None,
-    kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
-    quantize: Annotated[
-        str | None, typer.Option(help="Bring matrices of floats to this type: q8_0, q4_k, ... [as they are].")
-    ] = None,
+    kv_type: KvType = DEFAULT_KV_TYPE,
+    quantize: Quantize = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Also say what each op of a step takes.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -119,11 +116,15 @@ def engine(
 
 @bench_app.command()
 def kernels(
-    types: Annotated[str | None, typer.Option(help="Weight types, like Q4_K,Q8_0 [all].")] = None,
+    types: Annotated[str | None, typer.Option(help=sentence("Weight types, like Q4_K,Q8_0", "all"))] = None,
     rows: Annotated[str, typer.Option(help="Numbers of rows that a matrix is multiplied with.")] = "1,2,4,8,16,64,512",
-    shape: Annotated[list[str] | None, typer.Option(help="Outputs x columns; may be repeated [2048x8192].")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help=sentence("Outputs x columns; may be repeated", "2048x8192"))
+    ] = None,
     reps: Annotated[int, typer.Option(min=1, help="Rounds; the kinds of a round run in turn.")] = 5,
-    megabytes: Annotated[int | None, typer.Option(min=1, help="Weights to go through [4 x the last cache].")] = None,
+    megabytes: Annotated[
+        int | None, typer.Option(min=1, help=sentence("Weights to go through", "4 x the last cache"))
+    ] = None,
     threads: Threads = None,
     isa: Isa = None,
     as_json: Json = False,

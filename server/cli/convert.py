@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import Progress
 
+from server.cli.options import Threads, sentence
+
 
 def register(app: typer.Typer) -> None:
     app.command()(convert)
@@ -18,9 +20,11 @@ def convert(
     out: Annotated[Path, typer.Argument(help="The .gguf file to write.")],
     type_name: Annotated[
         str | None,
-        typer.Option("--type", help="Type of matrices of floats: f32, f16, bf16, q8_0, q4_k, ... [as they are]."),
+        typer.Option(
+            "--type", help=sentence("Type of matrices of floats: f32, f16, bf16, q8_0, q4_k, ...", "as they are")
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
+    threads: Threads = None,
 ) -> None:
     """Write a model as one GGUF file, which llama.cpp reads too."""
     from engine.loading.load_runner import choose_threads

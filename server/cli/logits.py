@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from engine.errors import OctavoError
+from server.cli.options import DEFAULT_KV_TYPE, Isa, KvType, ModelArgument, Quantize, Threads, sentence
 
 
 class Activations(StrEnum):
@@ -21,17 +22,15 @@ def register(app: typer.Typer) -> None:
 
 
 def logits(
-    model: Annotated[str, typer.Argument(help="Catalogue name, .gguf file or folder.")],
+    model: Annotated[str, ModelArgument],
     tokens: Annotated[str, typer.Option(help="Token ids, like 100,101,102.")],
-    out: Annotated[Path, typer.Option(help="The .npy file to write: float32 [tokens, vocabulary].")],
-    isa: Annotated[str | None, typer.Option(help="Instruction tier [the best this processor has].")] = None,
-    threads: Annotated[int | None, typer.Option(help="Compute threads [the cores we may use].")] = None,
+    out: Annotated[Path, typer.Option(help=sentence("The .npy file to write: float32", "tokens, vocabulary"))],
+    isa: Isa = None,
+    threads: Threads = None,
     chunk: Annotated[int, typer.Option(help="Tokens fed a step; changes no bit.")] = 64,
     activations: Annotated[Activations, typer.Option(help="f32 is the slow reference.")] = Activations.INT8,
-    kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
-    quantize: Annotated[
-        str | None, typer.Option(help="Bring matrices of floats to this type: q8_0, q4_k, ... [as they are].")
-    ] = None,
+    kv_type: KvType = DEFAULT_KV_TYPE,
+    quantize: Quantize = None,
 ) -> None:
     """Write the logits after each of the given tokens."""
     import numpy as np

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
+from server.cli.options import help_of
 from server.settings import Setting, Settings, all_settings
 
 
@@ -41,7 +41,7 @@ def _parameters() -> Iterator[inspect.Parameter]:
     for setting in all_settings():
         if setting.flag.help is not None:
             info = typer.Argument if setting.name == "model" else typer.Option
-            yield _parameter(setting.name, None, _kind(setting) | None, info(*_names(setting), help=_help(setting)))
+            yield _parameter(setting.name, None, _kind(setting) | None, info(*_names(setting), help=help_of(setting)))
     told = typer.Option("--print-config", help="Print the settings as they stand, and end.")
     yield _parameter("print_config", False, bool, told)
 
@@ -63,11 +63,3 @@ def _names(setting: Setting) -> tuple[str, ...]:
         return ()
     name = setting.name.replace("_", "-")
     return (f"--{name}/--no-{name}" if setting.default else f"--{name}",)
-
-
-def _help(setting: Setting) -> str:
-    """The sentence, with what holds where nothing is said."""
-    flag, default = setting.flag, setting.default
-    unset = flag.unset or (f"{default:g}" if isinstance(default, float) else str(default or ""))
-    is_told = flag.unset or not isinstance(default, bool)
-    return f"{flag.help}{escape(f' [{unset}]') if unset and is_told else ''}."

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import Progress
 from rich.table import Table
+
+from engine.config import EngineConfig
+from server.cli.options import DEFAULT_KV_TYPE, DraftHead, KvType, Model, sentence
 
 if TYPE_CHECKING:
     from engine.loading.model_card import ModelCard
@@ -23,15 +25,12 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    model: Annotated[str | None, typer.Argument(help="Catalogue name, .gguf file or folder.")] = None,
-    kv_type: Annotated[str, typer.Option(help="Type of attention keys and values: f16, f32 or q8_0.")] = "f16",
+    model: Model = None,
+    kv_type: KvType = DEFAULT_KV_TYPE,
     quantize: Annotated[str | None, typer.Option(help="As if matrices of floats were brought to this type.")] = None,
-    mtp: Annotated[
-        Path | None,
-        typer.Option(help="File of the model's draft head [its own, or an mtp-*.gguf beside it]."),
-    ] = None,
+    mtp: DraftHead = None,
     draft: Annotated[bool, typer.Option(help="Count what the draft head takes.")] = True,
-    threads: Annotated[int | None, typer.Option(help="Threads that read [the cores we may use].")] = None,
+    threads: Annotated[int | None, typer.Option(help=sentence("Threads that read", "the cores we may use"))] = None,
     measure: Annotated[bool, typer.Option(help="Measure the memory's bandwidth.")] = True,
     identify: Annotated[bool, typer.Option(help="Read the whole file for the fingerprint of its bytes.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
@@ -58,7 +57,6 @@ def show(
 
 def _fingerprint(file: "WeightsFile", kv_type: str, threads: int) -> str:
     """What `serve` has for system_fingerprint, with a bar for the time that reading takes."""
-    from engine.config import EngineConfig
     from engine.families.registry import read_blueprint
     from engine.loading.fingerprint import content_digest, fingerprint, numerics
     from engine.weights.digest import tensor_digests

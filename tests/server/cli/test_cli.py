@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_help_tells_what_holds_where_an_option_is_not_given(capsys: pytest.Captu
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for told in ("Address to listen on [127.0.0.1].", "Compute threads [the cores we may use].", "/metrics [on]."):
         assert told in shown
+
+
+@pytest.mark.parametrize("command", [["bench", "engine"], ["bench", "kernels"], ["convert"], ["logits"], ["show"]])
+def test_no_help_loses_what_stands_in_brackets(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "the cores we may use]" in shown and re.search(r" \.\s", shown) is None
 
 
 def test_every_setting_with_a_help_is_an_option(
