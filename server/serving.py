@@ -1,32 +1,67 @@
-"""The model that is served: loading, ready or failed, and the requests that are open on it.
+"""The one model that a server answers with, through its life, and the requests that are open on it.
 
-The one model that a server answers with, through its life: loading, ready, draining.
-
-The requests that are being answered now, so that a client can cancel one by its id.
+A model is loading, then ready or failed, then draining. A client can cancel an open request by its id.
 """
 
 import asyncio
+import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 
 from engine.errors import EngineNotReadyError
-from server.errors import UnknownModelError
-from server.logs import RequestObserver
+from server.errors import AnswerCancelledError, ClientGoneError, UnknownModelError
+from server.logs import RequestLog, RequestObserver
 from server.served import ServedModel
 from server.settings import ServingOptions
 
+logger = logging.getLogger("octavo.server")
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OpenRequest:
-    """One admitted request: what it is called, whose it is, and how it is ended."""
 
-    id: str  # of the answer: chatcmpl-..., cmpl-..., msg_..., resp_...
-    request_id: str  # of the exchange: the X-Request-Id header
-    caller: str  # scope["octavo.caller"]: a hash of the API key, empty without one
-    cancel: Callable[[], None]  # ends the answer; called in the event loop's thread
+class OpenRequest(ABC):
+    """One admitted request: what it is called, whose it is, and how it is ended. Every way out must close it."""
+
+    def __init__(self, log: RequestLog, caller: str) -> None:
+        """log: carries both names of the request, `id` and `request_id`. caller: a hash of the API key, or empty."""
+        self.log = log
+        self.caller = caller
+        self.is_cancelled = False
+        self.on_close: list[Callable[[], None]] = []
+        self._is_closed = False
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Give the lanes back; does nothing where the engine has none of them any more."""
+
+    def cancel(self) -> None:
+        """End the request on somebody else's word; whoever waits for the answer gets an AnswerCancelledError."""
+        self.is_cancelled = True
+        self.abort()
+
+    def close(self) -> None:
+        """Give the lanes back, whatever the reason, and write the log line. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.abort()
+        self.log.write()
+        for callback in self.on_close:
+            callback()
+
+    def note_failure(self, error: Exception) -> None:
+        """Take down why there is no answer; our own faults go to the log in full."""
+        match error:
+            case EngineNotReadyError():
+                self.log.end = "stopped"
+            case AnswerCancelledError():
+                self.log.end = "cancelled"
+            case ClientGoneError():
+                self.log.end = "disconnected"
+            case _:
+                self.log.end = "error"
+                logger.error("%s failed", self.log.id, exc_info=error)
 
 
 class OpenRequests:
@@ -47,10 +82,10 @@ class OpenRequests:
 
     def cancel(self, name: str, caller: str) -> list[str]:
         """End the caller's requests that go by this name, either of the two; return their ids."""
-        found = [one for one in self._open if one.caller == caller and name in (one.id, one.request_id)]
+        found = [one for one in self._open if one.caller == caller and name in (one.log.id, one.log.request_id)]
         for request in found:
             request.cancel()
-        return [request.id for request in found]
+        return [request.log.id for request in found]
 
 
 Progress = Callable[[str, float], None]  # (stage, fraction of the stage from 0 to 1)

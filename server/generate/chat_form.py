@@ -1,17 +1,18 @@
 """Another API's request in the form of a chat completion, and its errors led back to that API's own names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from engine.errors import RequestError
 from server.api.chat.body import ChatBody
-from server.generate.prompts import ChatLengthError
+from server.generate.answer import Context, Json, Plan
+from server.generate.plan import chat_plan
+from server.generate.prompts import ChatLengthError, chat_prompt
+from server.served import ServedModel
+from server.settings import ServingOptions
 from server.validation import request_error
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,24 @@ class ChatForm:
             return ChatBody.model_validate(self.body)
         except ValidationError as error:
             raise self.renamed(request_error(error, self.body)) from None
+
+    def plan(self, context: Context) -> Plan:
+        """The plan of this chat. Blocking; errors and notes are in the request's own names."""
+        body = self.validated()
+        try:
+            plan = chat_plan(body, context)
+        except RequestError as error:
+            raise self.renamed(error) from error.__cause__
+        return replace(plan, notes=self.own_names(plan.notes))
+
+    def count_tokens(self, model: ServedModel, options: ServingOptions) -> tuple[int, list[str]]:
+        """How many tokens the prompt has, be it longer than the context, and what has no effect. Blocking."""
+        body = self.validated()
+        try:
+            prompt = chat_prompt(body, model, options.default_template_kwargs)
+        except RequestError as error:
+            raise self.renamed(error) from error.__cause__
+        return len(prompt.tokens), list(self.own_names(prompt.notes))
 
     def renamed(self, error: RequestError) -> RequestError:
         """The same error, about the request as its sender knows it."""

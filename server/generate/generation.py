@@ -1,88 +1,114 @@
-"""The way that all text-generating routes share: check, plan, admit, then stream or collect."""
+"""The way that all APIs share: plan, admit, then stream or collect. What differs is a row of data for each API."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
+from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from server.fields.generation import GenerationBody
-from server.fields.parameters import Parameter, ignored_header, strictly
-from server.generate.answer import Exchange, Finish, Plan
-from server.generate.replies import ChunkWriter, Identity, Json, Shape, Speed, identity, new_id, whole_answer
+from engine.prompt import Prompt
+from server.fields.parameters import ignored_header, strictly
+from server.generate.answer import Context, Json, Plan, Speed
+from server.generate.answer_stream import AnswerStream
+from server.generate.reply import Reply
 from server.logs import RequestLog, access
-from server.served import ServedModel, Tokenizer
 from server.serving import OpenRequest, Serving
-from server.settings import ServingOptions
-from server.wire.body import parse_body
-from server.wire.sse import StreamedReply, whole_reply
+from server.wire.sse import KEEP_ALIVE, StreamedReply, whole_reply
 
-B = TypeVar("B", bound=GenerationBody)
+
+class GeneratingBody(Protocol):
+    """What every body says that asks for text."""
+
+    model: str
+    stream: bool
+
+
+B = TypeVar("B", bound=GeneratingBody)
+R = TypeVar("R", bound=OpenRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[B]):
-    """What makes one API of OpenAI's completions differ from the other."""
+    """What makes one API differ from the others."""
 
-    id_prefix: str
-    body: type[B]
-    parameters: Mapping[str, Parameter]
-    plan: Callable[[B, ServedModel, str, ServingOptions], Plan]  # blocking
-    shape: Callable[[B, Plan, Tokenizer, ServingOptions], Shape]
+    id_prefix: str  # of answers
+    plan: Callable[[B, Context], Plan]  # blocking; raises RequestError for what cannot be done
+    reply: Callable[[B, Plan, Context], Reply]
+    ping: ServerSentEvent = KEEP_ALIVE  # what a stream says where there is nothing to tell
 
 
-async def generate(http: HttpRequest, api: Api[B]) -> Response:
-    serving: Serving = http.app.state.serving
-    options = serving.options
-    parsed = await parse_body(http, api.body, api.parameters, strict=options.strict_params)
-    model = serving.model_named(parsed.body.model)
+async def generate(http: HttpRequest, body: B, ignored: Sequence[str], api: Api[B]) -> Response:
+    """Answer a checked body. ignored: the names of the parameters in it that have no effect."""
+    context = context_of(http, body.model, api.id_prefix)
     # Templates, tokenizers and grammars take their time: not on the event loop.
-    plan = await run_in_threadpool(api.plan, parsed.body, model, new_id(api.id_prefix), options)
-    ignored = [*parsed.ignored, *plan.notes]
-    if options.strict_params:
-        strictly(ignored)
-    shape = api.shape(parsed.body, plan, model.tokenizer, options)
-    exchange = admit(http, model, plan, ignored)
-    headers = ignored_header(ignored)
-    speed = Speed(model.bytes_per_token, serving.memory_bandwidth)
-    if not parsed.body.stream:
-        work = _collect(exchange, identity(model, plan.id), shape, speed)
-        return await whole_reply(http, exchange, work, headers)
-    writer = ChunkWriter(identity(model, plan.id), shape, speed, plan, include_usage=parsed.body.include_usage)
-    return StreamedReply(exchange, writer, options, headers)
+    plan = await run_in_threadpool(api.plan, body, context)
+    unused = [*ignored, *plan.notes]
+    if context.options.strict_params:
+        strictly(unused)
+    reply = api.reply(body, plan, context)
+
+    def submit(log: RequestLog) -> AnswerStream:
+        return AnswerStream(plan, context.model.service.submit(*plan.requests), log, context.caller)
+
+    answer = admit(http, context, submit, prompts=plan.prompts, choices=len(plan.requests), ignored=unused)
+    headers = ignored_header(unused)
+    if body.stream:
+        return StreamedReply(answer, reply, context.options, headers, api.ping)
+    return await whole_reply(http, answer, _collected(answer, reply), headers)
 
 
-def admit(http: HttpRequest, model: ServedModel, plan: Plan, ignored: list[str]) -> Exchange:
-    """Put the requests into the engine's queue; from here on every way out must close the exchange."""
+def serving_of(http: HttpRequest) -> Serving:
     serving: Serving = http.app.state.serving
+    return serving
+
+
+def context_of(http: HttpRequest, model_name: str, id_prefix: str) -> Context:
+    """Raises UnknownModelError, and EngineNotReadyError where no model serves."""
+    serving = serving_of(http)
+    model = serving.model_named(model_name)
+    return Context(
+        id=id_prefix + secrets.token_hex(16),
+        model=model,
+        options=serving.options,
+        speed=Speed(model.bytes_per_token, serving.memory_bandwidth),
+        caller=http.scope.get("octavo.caller", ""),
+    )
+
+
+def admit(
+    http: HttpRequest,
+    context: Context,
+    submit: Callable[[RequestLog], R],
+    *,
+    prompts: Sequence[Prompt],
+    choices: int,
+    ignored: list[str],
+) -> R:
+    """Put a request into the engine's queue, by `submit`; from here on every way out must close what is returned."""
+    serving = serving_of(http)
     log = RequestLog(
-        id=plan.id,
+        id=context.id,
         request_id=http.scope["octavo.request_id"],
-        model=model.id,
+        model=context.model.id,
         path=http.scope["path"],
         observer=serving.request_observer,
-        choices=len(plan.requests),
-        prompt_tokens=sum(map(len, plan.prompts)),
+        choices=choices,
+        prompt_tokens=sum(map(len, prompts)),
     )
-    caller = http.scope.get("octavo.caller", "")
-    requests = [replace(request, caller=bytes.fromhex(caller)) for request in plan.requests]
-    exchange = Exchange(plan, model.service.submit(*requests), log)
+    request = submit(log)
     http.scope["octavo.place"].leave()
-    entry = OpenRequest(id=plan.id, request_id=log.request_id, caller=caller, cancel=exchange.cancel)
-    serving.open_requests.add(entry)
-    exchange.on_close.append(lambda: serving.open_requests.remove(entry))
+    serving.open_requests.add(request)
+    request.on_close.append(lambda: serving.open_requests.remove(request))
     if ignored:
-        access.info("%s ignores %s", plan.id, ignored_header(ignored)["x-ignored-params"])
-    return exchange
+        access.info("%s ignores %s", log.id, ignored_header(ignored)["x-ignored-params"])
+    return request
 
 
-async def _collect(exchange: Exchange, answer: Identity, shape: Shape, speed: Speed) -> Json:
-    finishes: dict[int, Finish] = {}
-    async for update in exchange.updates():
-        shape.add(update)
-        if update.finish is not None:
-            finishes[update.choice] = update.finish
-    ordered = [finishes[choice] for choice in sorted(finishes)]
-    return whole_answer(answer, shape, ordered, exchange.plan, speed)
+async def _collected(answer: AnswerStream, reply: Reply) -> Json:
+    async for update in answer.updates():
+        reply.add(update)
+    return reply.whole()

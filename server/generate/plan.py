@@ -1,8 +1,6 @@
 """From a request's body to a plan: the prompt, the engine's requests, and what the answer may be.
 
-Protocol bodies -> plans for the engine: prompt, limits, grammar, parser. Blocking, and run in a thread.
-
-The form that a request wants its answer in -> one rule of a grammar, whatever the parameter is called.
+Blocking, and run in a thread. The form of an answer becomes one rule of a grammar, whatever the parameter is called.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,7 @@ from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
 from server.fields.generation import GenerationBody
 from server.fields.output import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, StructuredOutputs
-from server.generate.answer import Plan
+from server.generate.answer import Context, Plan
 from server.generate.prompts import ChatPrompt, chat_prompt, checked_chat_length, checked_length, prompt_spans
 from server.generate.sampling import common_request, requests_for
 from server.served import ServedModel
@@ -95,26 +93,28 @@ def _schema(schema: dict[str, Any] | bool | str, param: str) -> str:
         raise RequestError(f"{param}: this is not the JSON text of a schema.", param=param) from None
 
 
-def chat_plan(body: ChatBody, model: ServedModel, request_id: str, options: ServingOptions) -> Plan:
+def chat_plan(body: ChatBody, context: Context) -> Plan:
     """Render, tokenize and constrain a chat; raises RequestError for what cannot be done."""
-    _check_choices(body, options)
-    prompt = chat_prompt(body, model, options.default_template_kwargs)
+    model = context.model
+    _check_choices(body, context.options)
+    prompt = chat_prompt(body, model, context.options.default_template_kwargs)
     tokens = checked_chat_length(body, prompt.tokens, model)
     inside = model.format.opens_thinking(prompt.text)
     constraint = _chat_constraint(body, prompt, model, inside)
     request = replace(
-        common_request(body, model, request_id),
+        common_request(body, model, context.id),
+        caller=context.caller_bytes,
         constraint=constraint,
-        thinking=model.format.thinking_plan(inside=inside, budget=prompt.wish.budget),
+        thinking=model.format.thinking_plan(inside=inside, budget=prompt.thinking.budget),
         marks=model.format.marks,
         prediction=_prediction(body, model),
     )
-    callable_tools = prompt.offer.tools if prompt.offer.choice.mode != "none" else None
+    callable_tools = prompt.tools.offered if prompt.tools.choice.mode != "none" else None
     new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
     spans = prompt_spans(body, prompt, model) if body.cache_report else ()
     requests = requests_for(request, [tokens], body)
     return Plan(
-        id=request_id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
+        id=context.id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
     )
 
 
@@ -126,8 +126,8 @@ def _prediction(body: ChatBody, model: ServedModel) -> tuple[int, ...]:
 
 
 def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool) -> Constraint | None:
-    offer = prompt.offer
-    if offer.tools and model.format.tools is None:
+    tools = prompt.tools
+    if tools.offered and model.format.tools is None:
         raise RequestError(
             f"tools: the chat template of '{model.id}' has no place for tools; leave them out or use another model.",
             param="tools",
@@ -135,34 +135,36 @@ def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, ins
         )
     rule = output_rule(body)
     if rule is not None:
-        if offer.tools and offer.choice.mode != "none":
+        if tools.offered and tools.choice.mode != "none":
             raise RequestError(
                 f"{rule[1]}: an answer that has a fixed form cannot call tools; send 'tool_choice': \"none\".",
                 param=rule[1],
                 code="unsupported_value",
             )
         return model.constraints.compile(model.format.answer_grammar(rule[0], inside_thinking=inside), param=rule[1])
-    if not offer.tools:
+    if not tools.offered:
         return None
-    grammar = model.format.tool_grammar(offer.tools, offer.choice, parallel=offer.parallel, inside_thinking=inside)
+    grammar = model.format.tool_grammar(tools.offered, tools.choice, parallel=tools.parallel, inside_thinking=inside)
     return None if grammar is None else model.constraints.compile(grammar, param="tools")
 
 
-def completion_plan(body: CompletionBody, model: ServedModel, request_id: str, options: ServingOptions) -> Plan:
+def completion_plan(body: CompletionBody, context: Context) -> Plan:
     """Tokenize raw prompts, or check the token ids given; raises RequestError for what cannot be done."""
-    _check_choices(body, options)
+    model = context.model
+    _check_choices(body, context.options)
     prompts = [_prompt_tokens(body, model, path, prompt) for path, prompt in body.prompts]
     rule = output_rule(body)
     constraint = None if rule is None else model.constraints.compile(f"start: {rule[0]}", param=rule[1])
     scores_prompt = body.echo and (body.logprobs is not None or body.max_tokens == 0)
     request = replace(
-        common_request(body, model, request_id),
+        common_request(body, model, context.id),
+        caller=context.caller_bytes,
         prompt_logprobs=(body.logprobs or 0) if scores_prompt else None,
         constraint=constraint,
     )
     requests = requests_for(request, prompts, body)
     echo = tuple(_text(prompt, model) for _, prompt in body.prompts) if body.echo else ()
-    return Plan(id=request_id, requests=requests, n=body.n, echo=echo)
+    return Plan(id=context.id, requests=requests, n=body.n, echo=echo)
 
 
 def _check_choices(body: GenerationBody, options: ServingOptions) -> None:

@@ -1,6 +1,6 @@
 """A chat's messages -> the model's prompt: plain messages, the template's arguments, text, tokens.
 
-A chat that does not fit the context: which of its messages is the one to shorten.
+Of a chat that does not fit the context, the message with the most tokens is named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,8 @@ from engine.text.tokenizer import RenderedChat
 from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.api.tokens.body import BiggestMessage
 from server.errors import clip
+from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
-from server.generate.thinking import Wish, wish
-from server.generate.tool_choice import Offer, offered_tools
 from server.served import ChatTemplate, ServedModel, Tokenizer
 
 # Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
@@ -56,8 +55,8 @@ class ChatPrompt:
 
     rendered: RenderedChat
     tokens: tuple[int, ...]
-    offer: Offer
-    wish: Wish
+    tools: ToolOptions
+    thinking: ThinkingOptions
 
     @property
     def text(self) -> str:
@@ -66,7 +65,7 @@ class ChatPrompt:
     @property
     def notes(self) -> tuple[str, ...]:
         """Names of parameters that had no effect."""
-        return self.wish.notes
+        return self.thinking.notes
 
 
 def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, object]) -> ChatPrompt:
@@ -78,17 +77,17 @@ def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, objec
             param="messages",
         )
     _check_template_arguments(body.chat_template_kwargs)
-    offer = offered_tools(body)
-    wanted = wish(body, defaults, model.template.source, thinks=model.format.thinking is not None)
-    rendered = _render(model.template, body, offer, wanted)
-    return ChatPrompt(rendered, tuple(model.tokenizer.encode_rendered(rendered)), offer, wanted)
+    tools = tool_options(body)
+    thinking = thinking_options(body, defaults, model.template.source, thinks=model.format.thinking is not None)
+    rendered = _render(model.template, body, tools, thinking)
+    return ChatPrompt(rendered, tuple(model.tokenizer.encode_rendered(rendered)), tools, thinking)
 
 
 def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Spans:
     """Which of its tokens are which message's; nothing where the template will not say."""
     assert model.template is not None
     try:
-        marked = _render(model.template, body, prompt.offer, prompt.wish, with_marks=True)
+        marked = _render(model.template, body, prompt.tools, prompt.thinking, with_marks=True)
     except RequestError:
         return ()
     return message_spans(marked.text, prompt.text, prompt.tokens, model.tokenizer)
@@ -111,19 +110,19 @@ def _check_template_arguments(arguments: Mapping[str, object]) -> None:
 
 
 def _render(
-    template: ChatTemplate, body: ChatBody, offer: Offer, wanted: Wish, *, with_marks: bool = False
+    template: ChatTemplate, body: ChatBody, tools: ToolOptions, thinking: ThinkingOptions, *, with_marks: bool = False
 ) -> RenderedChat:
     messages = plain_messages(body.messages)
     if with_marks:
         messages = marked_messages(messages)
-    if offer.tools and "tools" not in template_variables(template.source):
-        messages = _with_system_text(messages, declarations(offer.tools))
+    if tools.offered and "tools" not in template_variables(template.source):
+        messages = _with_system_text(messages, declarations(tools.offered))
     if body.continue_final_message:
         messages[-1]["content"] = f"{messages[-1]['content']}{END_OF_MESSAGE}"
     opens_answer = not body.continue_final_message and body.add_generation_prompt is not False
     try:
         rendered = template.render(
-            messages, tools=offer.for_template, add_generation_prompt=opens_answer, extra=wanted.arguments
+            messages, tools=tools.for_template, add_generation_prompt=opens_answer, extra=thinking.arguments
         )
     except TemplateError as error:
         raise RequestError(clip(str(error), 400), param=error.param or "messages", code=error.code) from error

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -18,8 +18,9 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.request import TextEvent
-from server.errors import ClientGoneError, WireError, wire_error
-from server.generate.answer import Exchange, Update
+from server.errors import ClientGoneError, wire_error
+from server.generate.answer_stream import AnswerStream
+from server.generate.reply import Reply
 from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
 
@@ -29,32 +30,18 @@ PING = b": ping\n\n"
 KEEP_ALIVE = ServerSentEvent(comment="ping", sep="\n")
 
 
-class Writer(Protocol):
-    """How one API tells of an answer in a stream: as whole events, or nothing for now."""
-
-    def start(self) -> bytes: ...
-
-    def write(self, update: Update) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-    def error(self, error: WireError) -> bytes:
-        """The last events, if something goes wrong."""
-        ...
-
-
 async def whole_reply(
-    request: HttpRequest, exchange: Exchange, work: Coroutine[Any, Any, object], headers: Mapping[str, str]
+    request: HttpRequest, answer: AnswerStream, work: Coroutine[Any, Any, object], headers: Mapping[str, str]
 ) -> Response:
-    """The JSON that `work` makes of the exchange's updates, unless the client leaves before."""
+    """The JSON that `work` makes of the answer's updates, unless the client leaves before."""
     try:
-        reply = await unless_client_leaves(request.receive, work)
+        content = await unless_client_leaves(request.receive, work)
     except Exception as error:
-        exchange.note_failure(error)
+        answer.note_failure(error)
         raise
     finally:
-        exchange.close()
-    return Response(orjson.dumps(reply), headers=dict(headers), media_type="application/json")
+        answer.close()
+    return Response(orjson.dumps(content), headers=dict(headers), media_type="application/json")
 
 
 async def unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -78,12 +65,12 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class StreamedReply(EventSourceResponse):
-    """SSE with keep-alive comments. Whatever ends it, also before its first byte, closes the exchange."""
+    """SSE with keep-alive comments. Whatever ends it, also before its first byte, closes the answer."""
 
     def __init__(
         self,
-        exchange: Exchange,
-        writer: Writer,
+        answer: AnswerStream,
+        reply: Reply,
         options: ServingOptions,
         headers: Mapping[str, str],
         ping: ServerSentEvent = KEEP_ALIVE,
@@ -95,8 +82,8 @@ class StreamedReply(EventSourceResponse):
             ping_message_factory=lambda: ping,
             sep="\n",
         )
-        self._exchange = exchange
-        self._writer = writer
+        self._answer = answer
+        self._reply = reply
         self._send_seconds = options.send_timeout_seconds
         self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
 
@@ -104,19 +91,19 @@ class StreamedReply(EventSourceResponse):
         self._send_body: Send = scope.get("octavo.send", send)
         body: StreamedBody | None = scope.get("octavo.body")
         if body is not None:
-            self._exchange.listen(partial(self._write_at_once, body))
+            self._answer.listen(partial(self._write_at_once, body))
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
-            self._exchange.log.end = "stalled"
+            self._answer.log.end = "stalled"
         finally:
-            self._exchange.close()
+            self._answer.close()
 
     def _write_at_once(self, body: StreamedBody, text: TextEvent) -> bool:
         """Say what _frames would say of it; False where the client is slow, and somebody has to wait for it."""
         if not body.is_free:
             return False
-        if frame := self._writer.write(self._exchange.read(0, text)):
+        if frame := self._reply.add(self._answer.read(0, text)):
             body.write(frame)
         return True
 
@@ -142,13 +129,13 @@ class StreamedReply(EventSourceResponse):
         """All that is said but for what is written at once, after a comment that says that the request is admitted."""
         yield PING
         try:
-            if start := self._writer.start():
+            if start := self._reply.start():
                 yield start
-            async for update in self._exchange.updates():
-                if frame := self._writer.write(update):
+            async for update in self._answer.updates():
+                if frame := self._reply.add(update):
                     yield frame
-            if end := self._writer.end():
+            if end := self._reply.end():
                 yield end
         except Exception as error:  # the status line is out: what goes wrong now can only be told in the stream
-            self._exchange.note_failure(error)
-            yield self._writer.error(wire_error(error))
+            self._answer.note_failure(error)
+            yield self._reply.failed(wire_error(error))

@@ -3,15 +3,13 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from engine.formats.parts import CallArguments, CallBegin, Content, Part, Reasoning
 from engine.request import Token
 from server.api.chat.body import ChatBody
-from server.generate.answer import Finish, Plan, Update
-from server.generate.logprobs import chat_logprobs
-from server.generate.replies import Json
-from server.served import Tokenizer
+from server.generate.answer import Context, Finish, Json, Plan, Update
+from server.generate.figures import chat_logprobs
+from server.generate.reply import ChoicesReply
 from server.settings import ReasoningField
 
 REASONING_FIELDS: Mapping[ReasoningField, tuple[str, ...]] = {
@@ -20,7 +18,6 @@ REASONING_FIELDS: Mapping[ReasoningField, tuple[str, ...]] = {
     "reasoning": ("reasoning",),
     "none": (),
 }
-P = TypeVar("P")
 
 
 @dataclass(slots=True)
@@ -46,27 +43,29 @@ class Choice:
     finish: Finish | None = None
 
 
-class ChatShape:
+class ChatReply(ChoicesReply):
     """One chat's choices. Its calls get their ids here."""
 
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, body: ChatBody, plan: Plan, tokenizer: Tokenizer, reasoning_field: ReasoningField) -> None:
-        self._reasoning_names = REASONING_FIELDS[reasoning_field] if body.include_reasoning else ()
-        self._logprobs = body.logprobs
-        self._token_ids = body.return_token_ids
-        self._legacy = bool(body.functions)
-        self._tokenizer = tokenizer
-        self._choices = [Choice() for _ in plan.requests]
-        self.extras: Mapping[str, object] = {
+    def __init__(self, body: ChatBody, plan: Plan, context: Context) -> None:
+        extras: Mapping[str, object] = {
             **({"metadata": body.metadata} if body.metadata else {}),
             **({"prompt_token_ids": plan.prompts[0].tokens} if body.return_token_ids else {}),
         }
+        super().__init__(body, plan, context, extras)
+        names = REASONING_FIELDS[context.options.reasoning_field]
+        self._reasoning_names = names if body.include_reasoning else ()
+        self._logprobs = body.logprobs
+        self._token_ids = body.return_token_ids
+        self._legacy = bool(body.functions)
+        self._tokenizer = context.model.tokenizer
+        self._choices = [Choice() for _ in plan.requests]
 
     # -- in chunks
 
-    def chunks(self, update: Update) -> list[Json]:
+    def _chunks(self, update: Update) -> list[Json]:
         choice = self._choices[update.choice]
         if self._logprobs or self._token_ids:
             choice.tokens += update.tokens
@@ -115,7 +114,7 @@ class ChatShape:
 
     # -- whole
 
-    def add(self, update: Update) -> None:
+    def _keep(self, update: Update) -> None:
         choice = self._choices[update.choice]
         choice.tokens += update.tokens
         choice.finish = update.finish or choice.finish
@@ -130,7 +129,7 @@ class ChatShape:
                 case CallArguments(index=index, text=text):
                     choice.calls[index].arguments.append(text)
 
-    def whole(self) -> list[Json]:
+    def _whole_choices(self) -> list[Json]:
         return [self._whole_choice(index, choice) for index, choice in enumerate(self._choices)]
 
     def _whole_choice(self, index: int, choice: Choice) -> Json:

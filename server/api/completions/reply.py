@@ -1,15 +1,74 @@
 """A text completion's choices, whole and in chunks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.formats.parts import Content
-from engine.request import Token
+from engine.request import Token, TokenLogprob
+from engine.text.detokenizer import Detokenizer
 from server.api.completions.body import CompletionBody
-from server.generate.answer import Finish, Plan, Update
-from server.generate.logprobs import LegacyLogprobs
-from server.generate.replies import Json
+from server.generate.answer import Context, Finish, Json, Plan, Update
+from server.generate.figures import LOWEST_LOGPROB
+from server.generate.reply import ChoicesReply
 from server.served import Tokenizer
+
+
+@dataclass(slots=True)
+class LegacyLogprobs:
+    """`logprobs` of a text completion's choice, as far as it has come; offsets count the choice's characters."""
+
+    tokenizer: Tokenizer
+    offset: int = 0
+    _tokens: list[str] = field(default_factory=list)
+    _logprobs: list[float | None] = field(default_factory=list)
+    _top: list[dict[str, float] | None] = field(default_factory=list)
+    _offsets: list[int] = field(default_factory=list)
+
+    def add(self, tokens: Iterable[Token]) -> None:
+        """Take generated tokens."""
+        for token in tokens:
+            self._add(token.id, token.logprob)
+            self.offset += len(token.text)
+
+    def add_prompt(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprob | None]) -> None:
+        """Take the prompt's tokens, of which the first has no probability."""
+        decoder = Detokenizer(self.tokenizer)
+        for token, logprob in zip(prompt, logprobs, strict=True):
+            self._add(token, logprob)
+            self.offset += len(decoder.push([token]))
+
+    def take(self) -> Json:
+        """What has been added since the last time."""
+        taken: Json = {
+            "tokens": self._tokens,
+            "token_logprobs": self._logprobs,
+            "top_logprobs": self._top,
+            "text_offset": self._offsets,
+        }
+        self._tokens, self._logprobs, self._top, self._offsets = [], [], [], []
+        return taken
+
+    def _add(self, token: int, chosen: TokenLogprob | None) -> None:
+        self._tokens.append(_legacy_text(token, self.tokenizer))
+        self._offsets.append(self.offset)
+        self._logprobs.append(None if chosen is None else max(chosen.logprob, LOWEST_LOGPROB))
+        self._top.append(None if chosen is None else self._likeliest(chosen))
+
+    def _likeliest(self, chosen: TokenLogprob) -> dict[str, float]:
+        """The top tokens and the chosen one, by their texts; of those that read alike the likelier."""
+        likeliest: dict[str, float] = {}
+        for token, logprob in (*chosen.top, (chosen.token, chosen.logprob)):
+            likeliest.setdefault(_legacy_text(token, self.tokenizer), max(logprob, LOWEST_LOGPROB))
+        return likeliest
+
+
+def _legacy_text(token: int, tokenizer: Tokenizer) -> str:
+    """The token's text; where it is no whole character, its bytes as OpenAI writes them here."""
+    raw = tokenizer.token_bytes(token)
+    try:
+        return raw.decode() or tokenizer.token_text(token)
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 @dataclass(slots=True)
@@ -23,22 +82,21 @@ class Choice:
     finish: Finish | None = None
 
 
-class CompletionShape:
+class CompletionReply(ChoicesReply):
     """One text completion's choices."""
 
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, body: CompletionBody, plan: Plan, tokenizer: Tokenizer) -> None:
-        self._plan = plan
+    def __init__(self, body: CompletionBody, plan: Plan, context: Context) -> None:
+        super().__init__(body, plan, context, {"metadata": body.metadata} if body.metadata else {})
         self._logprobs = body.logprobs is not None
         self._token_ids = body.return_token_ids
-        self._choices = [Choice(LegacyLogprobs(tokenizer)) for _ in plan.requests]
-        self.extras: Mapping[str, object] = {"metadata": body.metadata} if body.metadata else {}
+        self._choices = [Choice(LegacyLogprobs(context.model.tokenizer)) for _ in plan.requests]
 
     # -- in chunks
 
-    def chunks(self, update: Update) -> list[Json]:
+    def _chunks(self, update: Update) -> list[Json]:
         choice = self._choices[update.choice]
         if self._logprobs or self._token_ids:
             choice.tokens += update.tokens
@@ -75,13 +133,13 @@ class CompletionShape:
 
     # -- whole
 
-    def add(self, update: Update) -> None:
+    def _keep(self, update: Update) -> None:
         choice = self._choices[update.choice]
         choice.text.append(_text(update))
         choice.tokens += update.tokens
         choice.finish = update.finish or choice.finish
 
-    def whole(self) -> list[Json]:
+    def _whole_choices(self) -> list[Json]:
         return [self._whole_choice(index, choice) for index, choice in enumerate(self._choices)]
 
     def _whole_choice(self, index: int, choice: Choice) -> Json:

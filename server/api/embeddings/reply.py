@@ -1,9 +1,7 @@
 """Embeddings for their route: texts to tokens, vectors to the answer's bytes, and what may end the work."""
 
 import base64
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -14,14 +12,13 @@ from engine.errors import EngineNotReadyError, InputLengthError, RequestError
 from engine.prompt import Prompt
 from engine.run.pooling import unit_length
 from server.api.embeddings.body import EmbeddingsBody
-from server.errors import AnswerCancelledError, ClientGoneError
+from server.errors import AnswerCancelledError
 from server.fields.parameters import Parameter, honoured, ignored, refused, table_of
 from server.generate.plan import checked_ids
 from server.logs import RequestLog
 from server.served import Embeddings, ServedModel
+from server.serving import OpenRequest
 from server.wire.sse import unless_client_leaves
-
-logger = logging.getLogger("octavo.server")
 
 Vector = NDArray[np.float32]
 
@@ -91,41 +88,32 @@ def _encoded(vector: Vector, body: EmbeddingsBody) -> object:
     return orjson.Fragment(orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-@dataclass(slots=True)
-class EmbeddingWork:
+class EmbeddingRequest(OpenRequest):
     """The embeddings of one request while they are made."""
 
-    embeddings: Embeddings
-    log: RequestLog
-    is_cancelled: bool = False
+    def __init__(self, embeddings: Embeddings, log: RequestLog, caller: str) -> None:
+        super().__init__(log, caller)
+        self._embeddings = embeddings
 
-    def cancel(self) -> None:
-        """End the work on somebody else's word."""
-        self.is_cancelled = True
-        self.embeddings.abort()
+    def abort(self) -> None:
+        self._embeddings.abort()
 
     async def vectors(self, receive: Receive) -> list[Vector]:
-        """All vectors, unless the client leaves before; whatever ends the work gives the lanes back."""
+        """All vectors, unless the client leaves before; whatever ends the work closes the request."""
         try:
-            vectors = await unless_client_leaves(receive, self.embeddings.vectors())
+            vectors = await self._vectors(receive)
             self.log.end = "stop"
             return vectors
         except Exception as error:
-            self.log.end = self._end(error)
-            if self.log.end == "cancelled":
-                raise AnswerCancelledError("These embeddings were cancelled by a request to do so.") from None
+            self.note_failure(error)
             raise
         finally:
-            self.embeddings.abort()
-            self.log.write()
+            self.close()
 
-    def _end(self, error: Exception) -> str:
-        """The word for an error in the log line; our own faults go to the log in full."""
-        match error:
-            case ClientGoneError():
-                return "disconnected"
-            case EngineNotReadyError():
-                return "cancelled" if self.is_cancelled else "stopped"
-            case _:
-                logger.error("%s failed", self.log.id, exc_info=error)
-                return "error"
+    async def _vectors(self, receive: Receive) -> list[Vector]:
+        try:
+            return await unless_client_leaves(receive, self._embeddings.vectors())
+        except EngineNotReadyError:
+            if self.is_cancelled:
+                raise AnswerCancelledError("These embeddings were cancelled by a request to do so.") from None
+            raise

@@ -2,14 +2,16 @@
 
 import hashlib
 import secrets
-from collections.abc import Sequence
 
 from pydantic_core import from_json
 
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
-from server.generate.answer import Finish
-from server.generate.chat_form import Json
-from server.generate.replies import Speed, timings
+from server.api.messages.body import MessagesBody
+from server.api.messages.errors import messages_error
+from server.errors import WireError
+from server.generate.answer import Context, Finish, Json, Plan
+from server.generate.figures import timings
+from server.generate.reply import EventReply
 
 
 class OpenBlock:
@@ -31,36 +33,25 @@ class OpenBlock:
         return "".join(self.pieces)
 
 
-class MessageReply:
+class MessageReply(EventReply):
     """Builds the message, whole and as events: the two cannot differ."""
 
-    def __init__(
-        self,
-        message_id: str,
-        model: str,
-        *,
-        prompt_tokens: int,
-        max_tokens: int,
-        hide_thinking: bool = False,
-        speed: Speed | None = None,
-    ) -> None:
-        self._envelope: Json = {"id": message_id, "type": "message", "role": "assistant", "model": model}
-        self._prompt_tokens = prompt_tokens
-        self._max_tokens = max_tokens
-        self._hide_thinking = hide_thinking
-        self._speed = speed
+    def __init__(self, body: MessagesBody, plan: Plan, context: Context) -> None:
+        super().__init__(is_streamed=body.stream)
+        self._envelope: Json = {"id": plan.id, "type": "message", "role": "assistant", "model": context.model.id}
+        self._prompt_tokens = len(plan.prompts[0])
+        self._max_tokens = body.max_tokens
+        self._hide_thinking = body.hides_thinking
+        self._speed = context.speed
         self._content: list[Json] = []
         self._open: OpenBlock | None = None
 
-    def start(self) -> list[Json]:
+    def _begin_events(self) -> list[Json]:
         usage = _usage(self._prompt_tokens, 0, 0, 0)
         message = {**self._envelope, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return [{"type": "message_start", "message": message}]
 
-    def push(self, parts: Sequence[Part]) -> list[Json]:
-        return [event for part in parts for event in self._push(part)]
-
-    def finish(self, finish: Finish) -> list[Json]:
+    def _finish_events(self, finish: Finish) -> list[Json]:
         events = self._close()
         reason, sequence = self._stop(finish)
         event = finish.event
@@ -71,12 +62,13 @@ class MessageReply:
         closing = {"type": "message_delta", "delta": delta, "usage": figures, "timings": self._envelope["timings"]}
         return [*events, closing, {"type": "message_stop"}]
 
-    @property
+    def _failure_events(self, error: WireError) -> list[Json]:
+        return [messages_error(error.status, error.message)]
+
     def whole(self) -> Json:
-        """The whole message; complete once it is finished."""
         return self._envelope
 
-    def _push(self, part: Part) -> list[Json]:
+    def _part_events(self, part: Part) -> list[Json]:
         begun: Json
         match part:
             case Reasoning(text=text):

@@ -22,7 +22,8 @@ from server.api.messages.body import (
     ToolUseBlock,
     UserTurn,
 )
-from server.generate.chat_form import ChatForm, Json, given
+from server.generate.answer import Json
+from server.generate.chat_form import ChatForm, given
 
 NAMES = [
     ("max_completion_tokens", "max_tokens"),

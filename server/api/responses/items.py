@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from server.generate.chat_form import Json
+from server.generate.answer import Json
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

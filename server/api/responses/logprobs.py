@@ -6,9 +6,8 @@ from typing import Any
 
 from engine.formats.parts import Content, Part
 from engine.request import Token
-from server.generate.answer import Parser
-from server.generate.chat_form import Json
-from server.generate.logprobs import chat_logprobs
+from server.generate.answer import Json, Parser
+from server.generate.figures import chat_logprobs
 from server.served import Tokenizer
 
 

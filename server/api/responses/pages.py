@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from engine.errors import RequestError
 from server.errors import clip
-from server.generate.chat_form import Json
+from server.generate.answer import Json
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 

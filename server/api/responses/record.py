@@ -16,7 +16,8 @@ from server.api.responses.body import (
     ResponsesBody,
 )
 from server.api.responses.body import ContentPart as Part
-from server.generate.chat_form import Json, given
+from server.generate.answer import Json
+from server.generate.chat_form import given
 from server.served import ServedModel
 
 

@@ -4,34 +4,35 @@ import time
 from collections.abc import Callable, Sequence
 
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
-from engine.request import Token
+from server.api.responses.body import ResponsesBody
 from server.api.responses.items import Call, OpenItem, Status, TextMessage, Thought
-from server.api.responses.logprobs import TracedContent
-from server.generate.answer import Finish
-from server.generate.chat_form import Json
-from server.generate.replies import Speed, timings
+from server.api.responses.logprobs import TracedContent, text_logprobs
+from server.api.responses.record import response_head
+from server.errors import WireError
+from server.generate.answer import Context, Finish, Json, Plan
+from server.generate.figures import timings
+from server.generate.reply import EventReply
 
-Describe = Callable[[Sequence[Token]], list[Json]]  # tokens -> the JSON of their logprobs
 
-
-class ResponseReply:
+class ResponseReply(EventReply):
     """Builds the response, whole and as events: the two cannot differ."""
 
-    def __init__(self, head: Json, describe: Describe, speed: Speed | None = None) -> None:
+    def __init__(self, body: ResponsesBody, plan: Plan, context: Context, keep: Callable[[Json], None]) -> None:
+        """keep: takes the complete response, before its client does."""
+        super().__init__(is_streamed=body.stream)
+        head = response_head(body, plan.id, context.model)
         self._response: Json = {**head, "status": "in_progress", "output": [], "usage": None}
-        self._describe = describe
-        self._speed = speed
+        self._tokenizer = context.model.tokenizer
+        self._speed = context.speed
+        self._keep = keep
         self._output: list[Json] = []
         self._open: OpenItem | None = None
         self._sequence = 0
 
-    def start(self) -> list[Json]:
-        return self._numbered([self._lifecycle("created"), self._lifecycle("in_progress")])
+    def _begin_events(self) -> list[Json]:
+        return [self._lifecycle("created"), self._lifecycle("in_progress")]
 
-    def push(self, parts: Sequence[Part]) -> list[Json]:
-        return self._numbered([event for part in parts for event in self._push(part)])
-
-    def finish(self, finish: Finish) -> list[Json]:
+    def _finish_events(self, finish: Finish) -> list[Json]:
         cut = finish.reason == "length"
         status: Status = "incomplete" if cut else "completed"
         # A call that is still open has been cut, by a stop string if not by length.
@@ -45,21 +46,19 @@ class ResponseReply:
         }
         if not cut:
             self._response["completed_at"] = int(time.time())
-        return self._numbered([*events, self._lifecycle(status)])
+        self._keep(self._response)
+        return [*events, self._lifecycle(status)]
 
-    def fail(self, message: str) -> list[Json]:
-        """The end of a stream whose answer will not be completed."""
+    def _failure_events(self, error: WireError) -> list[Json]:
         begun = [] if self._open is None else [self._open.whole("incomplete")]
-        error = {"code": "server_error", "message": message}
-        self._response |= {"status": "failed", "error": error, "output": [*self._output, *begun]}
-        return self._numbered([self._lifecycle("failed")])
+        told = {"code": "server_error", "message": error.message}
+        self._response |= {"status": "failed", "error": told, "output": [*self._output, *begun]}
+        return [self._lifecycle("failed")]
 
-    @property
     def whole(self) -> Json:
-        """The whole response; complete once it is finished."""
         return self._response
 
-    def _push(self, part: Part) -> list[Json]:
+    def _part_events(self, part: Part) -> list[Json]:
         match part:
             case Reasoning(text=text):
                 return self._reason(text)
@@ -89,7 +88,7 @@ class ResponseReply:
         if not isinstance(self._open, TextMessage):
             events = self._begin(TextMessage)
         assert isinstance(self._open, TextMessage)
-        return [*events, self._open.delta(part.text, self._describe(tokens))]
+        return [*events, self._open.delta(part.text, text_logprobs(tokens, self._tokenizer))]
 
     def _begin(self, kind: Callable[[int], OpenItem]) -> list[Json]:
         events = self._close("completed")
@@ -107,11 +106,11 @@ class ResponseReply:
     def _lifecycle(self, kind: str) -> Json:
         return {"type": f"response.{kind}", "response": dict(self._response)}
 
-    def _numbered(self, events: list[Json]) -> list[Json]:
+    def _frames(self, events: Sequence[Json]) -> bytes:
         for event in events:
             event["sequence_number"] = self._sequence
             self._sequence += 1
-        return events
+        return super()._frames(events)
 
 
 def _usage(finish: Finish) -> Json:

@@ -1,7 +1,7 @@
 """POST /v1/responses, and what can be asked of a response that is kept."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -10,24 +10,18 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import RequestError
 from server.api.responses.body import ITEMS, CountBody, ResponsesBody
-from server.api.responses.logprobs import TracingParser, text_logprobs
+from server.api.responses.logprobs import TracingParser
 from server.api.responses.pages import page_of
 from server.api.responses.parameters import COUNT_PARAMETERS, RESPONSES_PARAMETERS, unread_keys
-from server.api.responses.record import kept_items, response_head
+from server.api.responses.record import kept_items
 from server.api.responses.reply import ResponseReply
 from server.api.responses.store import ResponseStore, StoredResponse
 from server.api.responses.to_chat import input_form, response_form
 from server.errors import UnknownResponseError, clip
-from server.fields.parameters import ignored_header, strictly
-from server.generate.answer import Plan
-from server.generate.chat_form import Json
-from server.generate.event_replies import EventWriter, collected, count_tokens, plan_of, serving_of, speed_of
-from server.generate.generation import admit
-from server.generate.replies import new_id
-from server.served import ServedModel
-from server.settings import ServingOptions
+from server.fields.parameters import ignored_header
+from server.generate.answer import Context, Json, Plan
+from server.generate.generation import Api, generate, serving_of
 from server.wire.body import parse_body
-from server.wire.sse import StreamedReply, whole_reply
 
 router = APIRouter()
 
@@ -35,33 +29,23 @@ router = APIRouter()
 @router.post("/responses")
 async def create_response(http: Request) -> Response:
     serving = serving_of(http)
-    options = serving.options
-    parsed = await parse_body(
-        http, ResponsesBody, RESPONSES_PARAMETERS, strict=options.strict_params, nested=unread_keys
-    )
+    strict = serving.options.strict_params
+    parsed = await parse_body(http, ResponsesBody, RESPONSES_PARAMETERS, strict=strict, nested=unread_keys)
     body = parsed.body
-    model = serving.model_named(body.model)
+    serving.model_named(body.model)  # raises its errors before those of an earlier response
     previous = _previous(http, body.previous_response_id)
-    plan, earlier = await run_in_threadpool(_plan, body, previous, model, options)
-    ignored = [*parsed.ignored, *plan.notes]
-    if options.strict_params:
-        strictly(ignored)
-    reply = ResponseReply(
-        response_head(body, plan.id, model),
-        lambda tokens: text_logprobs(tokens, model.tokenizer),
-        speed_of(serving, model),
-    )
+    earlier = cache(lambda: _items(previous))  # read in the plan's thread, and used again when the response is kept
+
+    def plan(body: ResponsesBody, context: Context) -> Plan:
+        plan = response_form(body, ITEMS.validate_python(earlier())).plan(context)
+        return replace(plan, new_parser=partial(_tracing_parser, plan)) if body.wants_logprobs else plan
 
     def keep(response: Json) -> None:
         if body.store:
-            _store(http).put(_caller(http), response, [*earlier, *kept_items(body.input)])
+            _store(http).put(_caller(http), response, [*earlier(), *kept_items(body.input)])
 
-    exchange = admit(http, model, plan, ignored)
-    headers = ignored_header(ignored)
-    if body.stream:
-        writer = EventWriter(reply, lambda error: reply.fail(error.message), keep)
-        return StreamedReply(exchange, writer, options, headers)
-    return await whole_reply(http, exchange, collected(exchange, reply, keep), headers)
+    api = Api(id_prefix="resp_", plan=plan, reply=partial(ResponseReply, keep=keep))
+    return await generate(http, body, parsed.ignored, api)
 
 
 @router.post("/responses/input_tokens")
@@ -74,7 +58,7 @@ async def count_input_tokens(http: Request) -> Response:
     previous = _previous(http, body.previous_response_id)
 
     def count() -> tuple[int, list[str]]:
-        return count_tokens(input_form(body, model.id, ITEMS.validate_python(_items(previous))), model, options)
+        return input_form(body, model.id, ITEMS.validate_python(_items(previous))).count_tokens(model, options)
 
     tokens, notes = await run_in_threadpool(count)
     answer = {"object": "response.input_tokens", "input_tokens": tokens}
@@ -108,17 +92,6 @@ async def cancel_response(http: Request) -> Response:
 @router.get("/responses/{response_id}/input_items")
 async def list_input_items(http: Request) -> Response:
     return JSONResponse(page_of(_kept(http, _named(http)).items, http.query_params))
-
-
-def _plan(
-    body: ResponsesBody, previous: StoredResponse | None, model: ServedModel, options: ServingOptions
-) -> tuple[Plan, list[Json]]:
-    """The plan, and the items that came before those of the body. Blocking."""
-    earlier = _items(previous)
-    plan = plan_of(response_form(body, ITEMS.validate_python(earlier)), model, new_id("resp_"), options)
-    if body.wants_logprobs:
-        plan = replace(plan, new_parser=partial(_tracing_parser, plan))
-    return plan, earlier
 
 
 def _tracing_parser(plan: Plan) -> TracingParser:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import orjson
 
 from server.errors import UnknownResponseError
-from server.generate.chat_form import Json
+from server.generate.answer import Json
 
 MAX_COUNT = 1024
 MAX_BYTES = 64 * 1024 * 1024

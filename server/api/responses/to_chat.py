@@ -16,7 +16,8 @@ from server.api.responses.body import (
     ResponsesBody,
     SchemaFormat,
 )
-from server.generate.chat_form import ChatForm, Json, given
+from server.generate.answer import Json
+from server.generate.chat_form import ChatForm, given
 
 NAMES = [
     ("response_format.json_schema", "text.format"),

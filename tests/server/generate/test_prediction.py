@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from engine.request import FinishEvent, FinishReason
-from server.generate.answer import Finish
-from server.generate.replies import Speed, timings, usage
+from server.generate.answer import Finish, Speed
+from server.generate.figures import timings, usage
 from tests.server.generate.test_replies import TIMES
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import scripted_model

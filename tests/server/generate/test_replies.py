@@ -3,9 +3,9 @@
 from typing import Any
 
 from engine.request import FinishEvent, FinishReason, Timings, Token, TokenLogprob
-from server.generate.answer import Finish
-from server.generate.logprobs import LegacyLogprobs, chat_logprobs
-from server.generate.replies import Speed, timings, usage
+from server.api.completions.reply import LegacyLogprobs
+from server.generate.answer import Finish, Speed
+from server.generate.figures import chat_logprobs, timings, usage
 from tests.server.scripted_engine import ScriptedTokenizer
 
 TIMES = Timings(queue_seconds=0.01, prefill_seconds=0.5, decode_seconds=2.0, mean_lanes=3.456)

@@ -1,0 +1,152 @@
+"""What a chat asks beside its messages: tools and the choice among them, and thinking, each under all of its names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from engine.errors import RequestError
+from engine.formats.parts import Tool, ToolChoice
+from engine.formats.thinking import template_variables, thinking_arguments
+from server.api.chat.body import ChatBody
+from server.fields.tools import AllowedToolsChoice, FunctionDefinition, NamedTool
+
+NO_PARAMETERS = {"type": "object", "properties": {}}
+SWITCHES = ("enable_thinking", "thinking")  # what templates call it
+BUDGETS = frozenset({"thinking_token_budget"})
+variables_of = lru_cache(maxsize=8)(template_variables)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """The tools that a chat offers, and the choice among them."""
+
+    offered: tuple[Tool, ...]
+    choice: ToolChoice
+    legacy: bool  # asked for, and to be answered, as functions and function_call
+    parallel: bool
+
+    @property
+    def for_template(self) -> list[dict[str, object]]:
+        """The tools in the shape that chat templates are written for."""
+        return [_described(tool) for tool in self.offered]
+
+
+def tool_options(body: ChatBody) -> ToolOptions:
+    """Raises RequestError for a choice of what is not there."""
+    legacy = bool(body.functions)
+    path = "functions" if legacy else "tools"
+    definitions = body.functions or [tool.function for tool in body.tools]
+    tools = tuple(_tool(definition) for definition in definitions)
+    _check_names(tools, path)
+    return ToolOptions(tools, _choice(body, tools), legacy, body.parallel_tool_calls and not legacy)
+
+
+def _tool(definition: FunctionDefinition) -> Tool:
+    return Tool(definition.name, definition.parameters or NO_PARAMETERS, definition.description, definition.strict)
+
+
+def _check_names(tools: tuple[Tool, ...], path: str) -> None:
+    seen: set[str] = set()
+    for place, tool in enumerate(tools):
+        if tool.name in seen:
+            param = f"{path}[{place}].function.name" if path == "tools" else f"{path}[{place}].name"
+            raise RequestError(f"{param}: there is another tool of the name '{tool.name}'; rename one.", param=param)
+        seen.add(tool.name)
+
+
+def _choice(body: ChatBody, tools: tuple[Tool, ...]) -> ToolChoice:
+    names = tuple(tool.name for tool in tools)
+    if body.function_call is not None:
+        if isinstance(body.function_call, str):
+            return ToolChoice(body.function_call, names)
+        return _named(body.function_call.name, names, "function_call.name")
+    match body.tool_choice:
+        case None:
+            return ToolChoice("auto" if tools else "none", names)
+        case NamedTool(function=function):
+            return _named(function.name, names, "tool_choice.function.name")
+        case AllowedToolsChoice(allowed_tools=allowed):
+            path = "tool_choice.allowed_tools.tools"
+            for place, tool in enumerate(allowed.tools):
+                _named(tool.function.name, names, f"{path}[{place}].function.name")
+            return ToolChoice(allowed.mode, tuple(dict.fromkeys(tool.function.name for tool in allowed.tools)))
+        case "required" if not tools:
+            raise RequestError(
+                "tool_choice: a call is required, but there are no tools; send some.", param="tool_choice"
+            )
+        case word:
+            return ToolChoice(word, names)
+
+
+def _named(name: str, names: tuple[str, ...], param: str) -> ToolChoice:
+    if name not in names:
+        raise RequestError(f"{param}: no tool of this name is in the request; name one that is.", param=param)
+    return ToolChoice("required", (name,))
+
+
+def _described(tool: Tool) -> dict[str, object]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingOptions:
+    """Whether and how long a chat's model is to think."""
+
+    arguments: Mapping[str, object]  # for the template
+    budget: int | None  # tokens; 0 switches thinking off, None sets no bound
+    notes: tuple[str, ...]  # names of parameters that have no effect on this model
+
+
+def thinking_options(body: ChatBody, defaults: Mapping[str, object], source: str, *, thinks: bool) -> ThinkingOptions:
+    """All the ways to say it, and which of them counts.
+
+    What the request says in chat_template_kwargs comes first, then its other fields, then the server's default
+    (`defaults`), and then the template's own. `source` is the template's; `thinks` says whether its model can.
+    """
+    own = {name: value for name, value in body.chat_template_kwargs.items() if value is not None}
+    own_switch, switch = _switch(own), _field_switch(body)
+    said: Mapping[str, object] = {}
+    if switch is not None and own_switch is None:
+        effort = body.think if isinstance(body.think, str) else body.reasoning_effort
+        said = thinking_arguments(source, switch, effort)
+    enabled = next((each for each in (own_switch, switch, _switch(defaults)) if each is not None), None)
+    read = variables_of(source)
+    unread = [name for name in own if name not in read and not (thinks and name in SWITCHES and enabled is False)]
+    counts = thinks and (said or own_switch is not None or enabled is False)
+    named = [name for name in _thinking_fields(body) if not counts and not (thinks and name in BUDGETS)]
+    notes = (*(f"chat_template_kwargs.{name}" for name in unread), *named)
+    return ThinkingOptions({**defaults, **said, **own}, 0 if enabled is False else _budget(body), notes)
+
+
+def _switch(arguments: Mapping[str, object]) -> bool | None:
+    found = (arguments[name] for name in SWITCHES if isinstance(arguments.get(name), bool))
+    value = next(found, None)
+    return value if isinstance(value, bool) else None
+
+
+def _field_switch(body: ChatBody) -> bool | None:
+    if body.enable_thinking is not None:
+        return body.enable_thinking
+    if body.think is not None:
+        return body.think is not False
+    if body.thinking is not None and body.thinking.type in ("enabled", "disabled"):
+        return body.thinking.type == "enabled"
+    return None if body.reasoning_effort is None else body.reasoning_effort != "none"
+
+
+def _budget(body: ChatBody) -> int | None:
+    if body.thinking_token_budget is not None:
+        return None if body.thinking_token_budget == -1 else body.thinking_token_budget
+    return None if body.thinking is None else body.thinking.budget_tokens
+
+
+def _thinking_fields(body: ChatBody) -> list[str]:
+    fields = {
+        "reasoning_effort": body.reasoning_effort,
+        "enable_thinking": body.enable_thinking,
+        "think": body.think,
+        "thinking": body.thinking,
+        "thinking_token_budget": body.thinking_token_budget,
+    }
+    return [name for name, value in fields.items() if value is not None]
