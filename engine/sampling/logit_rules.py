@@ -1,4 +1,4 @@
-"""What a request changes in its logits before a token is drawn: penalties, biases and bans, each only where asked for.
+"""Changes the logits before a token is drawn: the penalties, biases and bans that a request asks for.
 
     repetition  x / r where x > 0, else x * r     of every token of the prompt and the answer
     frequency   x - count * f                     of every token of the answer

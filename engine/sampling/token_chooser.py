@@ -1,9 +1,4 @@
-"""Chooses the next token of one sequence: its rules, its constraint, its thinking budget and its draws.
-
-What one request's next token depends on beside the logits: its random stream, rules, grammar and thinking budget.
-
-Keeps an answer's thinking within its budget: where that is used up, the tokens that end it are forced.
-"""
+"""Chooses the next token of one sequence: its random stream, its rules, its grammar and its thinking budget."""
 
 import os
 from functools import partial
@@ -17,7 +12,7 @@ from engine.sampling.logit_rules import LogitRules
 
 
 class ThinkingBudget:
-    """Follows one answer token by token. Thinking that is begun again goes on with what is left of the budget."""
+    """Forces the end of thinking once its budget is used up; thinking that begins again gets the rest of the budget."""
 
     def __init__(self, thinking: Thinking) -> None:
         assert thinking.end_ids

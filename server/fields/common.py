@@ -1,7 +1,4 @@
-"""The rules that all request bodies are checked by, and the numbers and strings in them.
-
-The fields that say how a request stands to the others, of every body that asks for text.
-"""
+"""The base of all request bodies, the types of their numbers and strings, and the fields of priority and cache."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -52,7 +49,7 @@ def keys_of(*models: type[BaseModel]) -> frozenset[str]:
 
 
 def invalid(param: str, message: str, kind: str = "invalid_value") -> PydanticCustomError:
-    """What a validator raises about a field other than the one it stands at."""
+    """The error that a validator raises about another field than its own."""
     return PydanticCustomError(kind, message.replace("{", "{{"), {"param": param})
 
 
@@ -71,7 +68,7 @@ def _numeric_key(key: object) -> object:
     return int(key)
 
 
-# Last among the annotations of an integer, so that its bounds are in the OpenAPI document too.
+# WHOLE is the last annotation of an integer: the OpenAPI document then has the bounds of the integer too.
 WHOLE = BeforeValidator(_whole_number)
 Choices = Annotated[int, Field(ge=1, le=1024), WHOLE]  # a bound before any loop; the server's own is checked later
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_INT32), WHOLE]
@@ -99,14 +96,14 @@ Priority = Annotated[int, Field(ge=-1000, le=1000), WHOLE]
 CacheSalt = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")]  # as vLLM has it
 
 
-class Standing(ProtocolModel):
-    """How a request stands to the others: when its turn is, and what it shares with them."""
+class PriorityFields(ProtocolModel):
+    """The turn of a request among others, and its part of the prefix cache."""
 
-    priority: Priority = 0  # the lower is served earlier
-    cache_salt: CacheSalt | None = None  # only requests of the same salt share the prefix cache
-    cache_prompt: bool = True  # else the prompt is computed, and no other request gets any of it
+    priority: Priority = 0  # a lower number is served earlier
+    cache_salt: CacheSalt | None = None  # only requests with the same salt share the prefix cache
+    cache_prompt: bool = True  # false: the whole prompt is computed, and no other request can use it
 
     @property
-    def said(self) -> dict[str, object]:
-        """These fields as far as they were sent."""
-        return self.model_dump(include=set(Standing.model_fields), exclude_unset=True)
+    def stated_priority(self) -> dict[str, object]:
+        """These fields, as far as the request states them."""
+        return self.model_dump(include=set(PriorityFields.model_fields), exclude_unset=True)

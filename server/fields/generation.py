@@ -1,4 +1,4 @@
-"""The fields of every body that asks for text: sampling, where and how the answer ends, what is told beside it."""
+"""The fields that chat completions and text completions share: sampling, the end and the form of the answer."""
 
 from typing import Self
 
@@ -13,8 +13,8 @@ from server.fields.common import (
     MaxTokens,
     Metadata,
     Milliseconds,
+    PriorityFields,
     ProtocolModel,
-    Standing,
     StopStrings,
     TokenId,
     invalid,
@@ -29,8 +29,8 @@ class StreamOptions(ProtocolModel):
 
 
 @with_fields(sampling_fields("completions", with_defaults=True))
-class SampledRequest(Standing, SampledBody):
-    """What comes first in those bodies: the model, the choices, and the sampling numbers."""
+class SampledRequest(PriorityFields, SampledBody):
+    """The first fields of both bodies: the model, the choices, and the sampling numbers."""
 
     model: str
     n: Choices = 1
@@ -40,9 +40,9 @@ class SampledRequest(Standing, SampledBody):
 
 
 class GenerationBody(SampledRequest):
-    """What chat completions and text completions share."""
+    """All fields that both bodies share."""
 
-    # how tokens are chosen, beside the numbers
+    # which tokens may be chosen
     logit_bias: LogitBias = Field(default_factory=dict)
     allowed_token_ids: list[TokenId] | None = Field(None, min_length=1, max_length=LARGEST_VOCABULARY)
     bad_words: list[BadWord] = Field(default_factory=list, max_length=256)
@@ -56,7 +56,7 @@ class GenerationBody(SampledRequest):
     ignore_eos: bool = False
     max_time_ms: Milliseconds | None = None
     t_max_predict_ms: Milliseconds | None = None  # the same by llama-server's name
-    # its form
+    # the form of the answer
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | str | None = None
@@ -68,9 +68,9 @@ class GenerationBody(SampledRequest):
     grammar: GrammarText | None = None
     ebnf: GrammarText | None = None
     skip_special_tokens: bool = True
-    # what is told beside it
+    # what is reported beside the answer
     return_token_ids: bool = False
-    cache_report: bool = False  # what the prefix cache gave, and why not more, in the timings
+    cache_report: bool = False  # the timings then tell what the prefix cache gave, and why it gave no more
 
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> Self:

@@ -1,4 +1,4 @@
-"""The ways in which a request can fix the form of its answer, under all the names that clients use."""
+"""The fields that fix the form of an answer, by all the names that clients use."""
 
 from typing import Annotated, Any, Literal, Self
 

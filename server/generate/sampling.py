@@ -1,4 +1,4 @@
-"""The fields of a body that say how tokens are chosen and where an answer ends -> the engine's Request."""
+"""From the fields of a body to the engine's Request: how tokens are chosen, and where the answer ends."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -75,8 +75,8 @@ def _least_tokens(body: AnyBody) -> int:
 
 
 def _salt(body: AnyBody) -> str:
-    """The division of the prefix cache that the answers belong to: one of their own where they are to share nothing."""
-    # The sign is one that a client's salt cannot hold.
+    """The answers' part of the prefix cache: a part of their own where they share nothing with other requests."""
+    # A client's salt cannot hold the sign @.
     return body.cache_salt or "" if body.cache_prompt else f"@{secrets.token_hex(16)}"
 
 

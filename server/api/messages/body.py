@@ -9,8 +9,8 @@ from server.fields.common import (
     MAX_INT32,
     WHOLE,
     MaxTokens,
+    PriorityFields,
     ProtocolModel,
-    Standing,
     StopString,
     TemplateArguments,
     with_fields,
@@ -193,7 +193,7 @@ class PromptBody(ProtocolModel):
 
 
 @with_fields(sampling_fields("messages"))
-class MessagesBody(PromptBody, Standing, SampledBody):
+class MessagesBody(PromptBody, PriorityFields, SampledBody):
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] = Field(default_factory=list)
     stream: bool = False

@@ -43,7 +43,7 @@ def messages_form(body: MessagesBody) -> ChatForm:
     """The chat to complete."""
     prompt = prompt_form(body)
     stop = given(stop=body.stop_sequences or None)
-    own = {**stop, **body.stated_sampling, **body.said, "max_completion_tokens": body.max_tokens}
+    own = {**stop, **body.stated_sampling, **body.stated_priority, "max_completion_tokens": body.max_tokens}
     return ChatForm({**prompt.body, **own}, prompt.names)
 
 

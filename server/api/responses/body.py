@@ -9,8 +9,8 @@ from server.api.chat.body import Effort
 from server.fields.common import (
     WHOLE,
     MaxTokens,
+    PriorityFields,
     ProtocolModel,
-    Standing,
     TemplateArguments,
     with_fields,
 )
@@ -241,7 +241,7 @@ MetadataValue = Annotated[str, Field(max_length=512)]
 
 
 @with_fields(sampling_fields("responses"))
-class ResponsesBody(InputBody, Standing, SampledBody):
+class ResponsesBody(InputBody, PriorityFields, SampledBody):
     model: str
     input: Annotated[Items, Field(min_length=1)]
     max_output_tokens: MaxTokens | None = None

@@ -34,7 +34,7 @@ def response_form(body: ResponsesBody, earlier: Sequence[AnyItem]) -> ChatForm:
     prompt = input_form(body, body.model, earlier)
     limit = given(max_completion_tokens=body.max_output_tokens)
     logprobs = {"logprobs": True, "top_logprobs": body.top_logprobs} if body.wants_logprobs else {}
-    return ChatForm({**prompt.body, **body.stated_sampling, **limit, **logprobs, **body.said}, prompt.names)
+    return ChatForm({**prompt.body, **body.stated_sampling, **limit, **logprobs, **body.stated_priority}, prompt.names)
 
 
 def input_form(body: InputBody, model: str, earlier: Sequence[AnyItem]) -> ChatForm:
