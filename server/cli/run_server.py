@@ -204,11 +204,11 @@ class Run:
 
 async def _build_validators() -> None:
     """Build those of all requests, one at a time, so that the first request does not wait for its own."""
-    from server.api.docs.operations import OPERATIONS
+    from server.routes import ENDPOINTS
 
-    for operation in OPERATIONS:
-        if operation.body is not None:
-            operation.body.model_rebuild()
+    for row in ENDPOINTS:
+        if row.body is not None:
+            row.body.model_rebuild()
             await asyncio.sleep(0)
 
 

@@ -32,6 +32,12 @@ class ProtocolModel(LazyModel):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
+class Answer(LazyModel):
+    """A JSON object of an answer; what is described is all that it holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 def with_fields(fields: Mapping[str, Any]) -> Callable[[type[Model]], type[Model]]:
     """Decorates a model's class: it gets these fields, as pydantic's create_model takes them, after its own."""
 

@@ -17,6 +17,7 @@ from server.generate.answer_stream import AnswerStream
 from server.generate.reply import Reply
 from server.logs import RequestLog, access
 from server.serving import OpenRequest, Serving
+from server.wire.body import ignored_of
 from server.wire.sse import KEEP_ALIVE, StreamedReply, whole_reply
 
 
@@ -41,12 +42,12 @@ class Api(Generic[B]):
     ping: ServerSentEvent = KEEP_ALIVE  # what a stream says where there is nothing to tell
 
 
-async def generate(http: HttpRequest, body: B, ignored: Sequence[str], api: Api[B]) -> Response:
-    """Answer a checked body. ignored: the names of the parameters in it that have no effect."""
+async def generate(http: HttpRequest, body: B, api: Api[B]) -> Response:
+    """Answer a checked body."""
     context = context_of(http, body.model, api.id_prefix)
     # Templates, tokenizers and grammars take their time: not on the event loop.
     plan = await run_in_threadpool(api.plan, body, context)
-    unused = [*ignored, *plan.notes]
+    unused = [*ignored_of(http), *plan.notes]
     if context.options.strict_params:
         strictly(unused)
     reply = api.reply(body, plan, context)

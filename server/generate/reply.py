@@ -12,10 +12,10 @@ from typing import ClassVar, Protocol
 import orjson
 
 from engine.formats.parts import Part
-from server.errors import WireError
 from server.fields.generation import GenerationBody
 from server.generate.answer import Context, Finish, Json, Plan, Update
 from server.generate.figures import plan_timings, usage
+from server.wire.wire_error import WireError, openai_words
 
 DONE = b"data: [DONE]\n\n"
 
@@ -91,7 +91,7 @@ class ChoicesReply(ABC):
         return DONE
 
     def failed(self, error: WireError) -> bytes:
-        return b"data: " + orjson.dumps(error.body()) + b"\n\n" + DONE
+        return b"data: " + orjson.dumps(openai_words(error)) + b"\n\n" + DONE
 
     def whole(self) -> Json:
         return {

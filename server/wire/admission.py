@@ -5,49 +5,23 @@ body is whole. Only then does it hold a place: who does not send a body keeps no
 """
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Protocol
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.errors import OctavoError, QueueFullError
-from server.errors import ClientGoneError, error_response
+from server.errors import ClientGoneError
 from server.serving import Serving
 from server.wire.body import SHORT_BYTES, Body, BodyIntake, declared_length
-from server.wire.endpoints import PREFIX
+from server.wire.endpoint import Work, resource_of
+from server.wire.wire_error import error_response
 
 # Requests of Work.TEXT that are worked on at once: short ones, and long ones, which keep no short one waiting. More
 # would take the processor from the engine, and be no faster.
 TEXTS_AT_ONCE = 1
 MOST_WAITING_TEXTS = 64  # of each of the two
 TEXT_RETRY_SECONDS = 1.0
-
-
-class Work(Enum):
-    """What answering a request takes."""
-
-    ANSWER = "answer"  # a place in the engine's queue
-    TEXT = "text"  # templates and tokenizers, and no engine
-    NONE = "none"  # a glance: its body is not read
-
-
-POST_WORK = {
-    "/chat/completions": Work.ANSWER,
-    "/completions": Work.ANSWER,
-    "/responses": Work.ANSWER,
-    "/messages": Work.ANSWER,
-    "/embeddings": Work.ANSWER,
-    "/tokenize": Work.TEXT,
-    "/detokenize": Work.TEXT,
-    "/apply-template": Work.TEXT,
-    "/chat/completions/render": Work.TEXT,
-    "/chat/completions/input_tokens": Work.TEXT,
-    "/responses/input_tokens": Work.TEXT,
-    "/messages/count_tokens": Work.TEXT,
-    "/requests/{id:path}/cancel": Work.NONE,
-    "/responses/{response_id}/cancel": Work.NONE,
-}
 
 
 class Place:
@@ -183,7 +157,7 @@ class Admission:
             place.leave()
 
     async def _admit(self, scope: Scope, receive: Receive, place: Place) -> Body | None:
-        work = _work_of(scope)
+        work = resource_of(scope).work(scope["method"])
         room, intake = self._rooms.get(work), self._intakes[work]
         if room is not None:
             room.check(declared_length(scope))
@@ -194,11 +168,6 @@ class Admission:
         place.hold(body.release)
         await room.enter(place, body.nbytes, receive)
         return body
-
-
-def _work_of(scope: Scope) -> Work:
-    """That of patterns is none."""
-    return POST_WORK.get(scope["path"].removeprefix(PREFIX), Work.NONE) if scope["method"] == "POST" else Work.NONE
 
 
 def _leaving(place: Place, send: Send) -> Send:

@@ -1,17 +1,14 @@
 """A request's body: read within its bounds, checked, and made the type that its endpoint takes.
 
-From the bytes of a body to a checked protocol object and the names of what it asks for in vain.
-
-Reads the body of a request whole: of bounded size, in bounded time, and within the memory that all bodies share.
+A body is read whole: of bounded size, in bounded time, and within the memory that all bodies share.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -26,7 +23,6 @@ from server.errors import (
     UploadsFullError,
     clip,
 )
-from server.fields.common import ProtocolModel
 from server.fields.parameters import Nested, Parameter, ignored_parameters, strictly
 from server.validation import request_error
 from server.wire.limits import check_depth
@@ -159,37 +155,43 @@ def declared_length(scope: Scope) -> int:
 
 LONGEST_AT_ONCE = 1 << 18  # bytes that are decoded and checked on the event loop
 
-B = TypeVar("B", bound=ProtocolModel)
+B = TypeVar("B", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(Generic[B]):
-    body: B
-    ignored: list[str]
+async def read_body(
+    http: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
+) -> B:
+    """Decode and check the body of one request, which has been read; raises RequestError and its kin.
 
-
-async def parse_body(
-    request: Request, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
-) -> Parsed[B]:
-    """Decode and check one request, whose body has been read; raises RequestError and its kin."""
-    _check_media_type(request.headers.get("content-type", ""))
-    content: Body = request.scope["octavo.content"]
+    The names of what has no effect are kept for ignored_of.
+    """
+    _check_media_type(http.headers.get("content-type", ""))
+    content: Body = http.scope["octavo.content"]
     raw = content.take()
     if len(raw) > LONGEST_AT_ONCE:  # other streams go on meanwhile
-        return await run_in_threadpool(parse_bytes, raw, model, table, strict=strict, nested=nested)
-    return parse_bytes(raw, model, table, strict=strict, nested=nested)
+        body, ignored = await run_in_threadpool(parse_bytes, raw, model, table, strict=strict, nested=nested)
+    else:
+        body, ignored = parse_bytes(raw, model, table, strict=strict, nested=nested)
+    http.scope["octavo.ignored"] = ignored
+    return body
+
+
+def ignored_of(http: Request) -> list[str]:
+    """The names of what a request's body asks for in vain."""
+    ignored: list[str] = http.scope["octavo.ignored"]
+    return ignored
 
 
 def parse_bytes(
     raw: bytes, model: type[B], table: Mapping[str, Parameter], *, strict: bool, nested: Nested | None = None
-) -> Parsed[B]:
-    """Decode and check a body that has been read."""
+) -> tuple[B, list[str]]:
+    """Decode and check a body; the names of what has no effect too."""
     given, notes = _unwrap_extra_body(_json_object(raw))
     notes += ignored_parameters(given, table, nested)
     if strict:
         strictly(notes)
     try:
-        return Parsed(model.model_validate(given), notes)
+        return model.model_validate(given), notes
     except ValidationError as error:
         raise request_error(error, given) from None
 

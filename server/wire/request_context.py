@@ -1,4 +1,4 @@
-"""What every HTTP exchange carries: a request id, a date, a path in its plain form, headers against misuse.
+"""What every HTTP exchange carries: a request id, a date, a path in its plain form with what lies there, safe headers.
 
 Its scope also has "octavo.send", the server's own: all middleware is done with an answer once its head is sent. And
 "octavo.body", where the server has one (server/wire/http_writes.py): what is written there need not be waited for.
@@ -14,6 +14,8 @@ from functools import lru_cache
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.wire.endpoint import Resources
+
 SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 ID_DIGITS, IDS_AT_ONCE = 24, 256
 SLASHES = re.compile(r"/{2,}")
@@ -24,8 +26,11 @@ OnStatus = Callable[[str, int], None]  # (path, status)
 class RequestContext:
     """Outermost ASGI middleware; `draining` tells whether connections should be closed after their answer."""
 
-    def __init__(self, app: ASGIApp, draining: Callable[[], bool], on_status: OnStatus | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, resources: Resources, draining: Callable[[], bool], on_status: OnStatus | None = None
+    ) -> None:
         self.app = app
+        self.resources = resources
         self.draining = draining
         self.on_status = on_status
         self._ids = _random_ids()
@@ -38,7 +43,16 @@ class RequestContext:
         request_id = offered if SANE_REQUEST_ID.fullmatch(offered) else next(self._ids)
         path = plain_path(scope["path"])
         body = scope.pop("octavo.body", None)  # it holds the server's own scope, which should not hold it in turn
-        scope = {**scope, "path": path, "octavo.request_id": request_id, "octavo.send": send, "octavo.body": body}
+        resource = self.resources.at(path)
+        scope = {
+            **scope,
+            "path": path,
+            "octavo.request_id": request_id,
+            "octavo.resource": resource,
+            "octavo.words": resource.words,
+            "octavo.send": send,
+            "octavo.body": body,
+        }
         await self.app(scope, receive, self._with_headers(send, request_id, path))
 
     def _with_headers(self, send: Send, request_id: str, path: str) -> Send:

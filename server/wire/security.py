@@ -8,9 +8,9 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.errors import OctavoError
-from server.errors import ApiKeyError, error_response
-
-OPEN_PATHS = frozenset({"/", "/health", "/ready"})  # they hold no data; everything else needs a key
+from server.errors import ApiKeyError
+from server.wire.endpoint import resource_of
+from server.wire.wire_error import error_response
 
 
 class KeyFileError(OctavoError):
@@ -39,7 +39,8 @@ class ApiKeys:
 class KeyGuard:
     """ASGI middleware: 401 for all but the open paths without a key. Tells who calls in scope["octavo.caller"].
 
-    It judges by scope["path"] alone, which is what the router goes by: a URL rebuilt from the Host header may lie.
+    It judges by the resource at scope["path"], which is what the router goes by: a URL rebuilt from the Host header may
+    lie. Open paths hold no data.
     """
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
@@ -51,7 +52,7 @@ class KeyGuard:
             await self.app(scope, receive, send)
             return
         caller = self.keys.caller(scope["headers"]) if self.keys else ""
-        if caller is None and scope["path"] not in OPEN_PATHS:
+        if caller is None and not resource_of(scope).is_open:
             await error_response(ApiKeyError())(scope, receive, send)
             return
         await self.app({**scope, "octavo.caller": caller or ""}, receive, send)

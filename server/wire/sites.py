@@ -14,7 +14,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server.errors import ForbiddenError, clip, error_response
+from server.errors import ForbiddenError, clip
+from server.wire.wire_error import error_response
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")

@@ -18,11 +18,12 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.request import TextEvent
-from server.errors import ClientGoneError, wire_error
+from server.errors import ClientGoneError
 from server.generate.answer_stream import AnswerStream
 from server.generate.reply import Reply
 from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
+from server.wire.wire_error import wire_error
 
 T = TypeVar("T")
 

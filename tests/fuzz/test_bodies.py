@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.api.docs.operations import OPERATIONS
+from server.routes import ENDPOINTS
 from server.settings import ServingOptions
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.bodies import BODIES
@@ -19,7 +19,7 @@ from tests.fuzz.mutation import mutated
 from tests.fuzz.wire import assert_error_shape, assert_stream
 
 BODIES_A_ROUTE = int(os.environ.get("OCTAVO_FUZZ_BODIES", "250"))
-BODY_OPERATIONS = {one.path: one for one in OPERATIONS if one.body is not None}
+BODY_ENDPOINTS = {one.plain_path: one for one in ENDPOINTS if one.body is not None}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -33,7 +33,7 @@ def apps() -> Iterator[list[AppUnderTest]]:
 
 
 def test_the_bank_has_bodies_for_every_route_and_all_are_answered(apps: list[AppUnderTest]) -> None:
-    assert BODIES.keys() == BODY_OPERATIONS.keys()
+    assert BODIES.keys() == BODY_ENDPOINTS.keys()
     for path, bodies in BODIES.items():
         assert [apps[0].request("POST", path, json=body).status_code for body in bodies] == [200] * len(bodies)
 
@@ -57,7 +57,7 @@ def test_mutated_bodies(path: str, apps: list[AppUnderTest]) -> None:
         if answer.status_code != 200:
             assert_error_shape(path, answer)
         elif answer.headers["content-type"].startswith("text/event-stream"):
-            assert_stream(BODY_OPERATIONS[path], answer.text)
+            assert_stream(BODY_ENDPOINTS[path], answer.text)
         assert app.model.service.running == 0
 
     check()

@@ -23,13 +23,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from server.api.docs.openapi import openapi_document
-from server.api.docs.operations import OPERATIONS, Operation
 from server.fields.common import keys_of
+from server.routes import ENDPOINTS
 from server.settings import ServingOptions
+from server.wire.endpoint import Endpoint
 from tests.fuzz.app_under_test import AppUnderTest
 from tests.fuzz.fitting import fitted
 from tests.fuzz.wire import assert_error_shape, assert_stream
+from tests.server.harness import openapi_document
 
 CASES = int(os.environ.get("OCTAVO_FUZZ_CASES", "2000"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -53,23 +54,27 @@ LEAST_ANSWERED = 0.6  # of the bodies that the schema allows: with fewer, the te
 SCHEMA = schemathesis.openapi.from_dict(openapi_document())
 
 
-def cases_of(operation: Operation) -> tuple[int, int]:
+def cases_of(operation: Endpoint) -> tuple[int, int]:
     """How many that the document allows, and how many that it forbids."""
-    if operation.body is None and "{" not in operation.path:
+    if operation.body is None and "{" not in operation.plain_path:
         return 1, 0
-    number = CASES * SHARES.get(operation.path, LEAST_SHARE) // 1000
+    number = CASES * SHARES.get(operation.plain_path, LEAST_SHARE) // 1000
     wrong = max(1, number // 6) if can_be_wrong(operation) else 0
     return max(1, number - wrong), wrong
 
 
-def can_be_wrong(operation: Operation) -> bool:
+def can_be_wrong(operation: Endpoint) -> bool:
     return operation.body is not None or bool(operation.query)
 
 
 def test_the_shares_make_a_whole() -> None:
-    shares = [SHARES.get(one.path, LEAST_SHARE) for one in OPERATIONS if one.body or "{" in one.path]
+    shares = [SHARES.get(one.plain_path, LEAST_SHARE) for one in ENDPOINTS if one.body or "{" in one.plain_path]
     assert sum(shares) == 1000
-    assert SHARES.keys() <= {one.path for one in OPERATIONS}
+    assert SHARES.keys() <= {one.plain_path for one in ENDPOINTS}
+
+
+def name_of(row: Endpoint) -> str:
+    return f"{row.method} {row.plain_path}"
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +96,34 @@ def tally() -> Iterator[Counter[tuple[str, str, int]]]:
         print(f"{number:6} {status} {mode:8} {label}")
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: f"{one.method} {one.path}")
+@pytest.mark.parametrize("operation", ENDPOINTS, ids=name_of)
 def test_what_the_document_allows(
-    operation: Operation, apps: list[AppUnderTest], tally: Counter[tuple[str, str, int]]
+    operation: Endpoint, apps: list[AppUnderTest], tally: Counter[tuple[str, str, int]]
 ) -> None:
     number, _ = cases_of(operation)
     answers = run_cases(operation, GenerationMode.POSITIVE, number, apps, tally)
     assert len(answers) == number
-    if operation.path in SHARES and number >= 50:
+    if operation.plain_path in SHARES and number >= 50:
         assert sum(status == 200 for status in answers) >= LEAST_ANSWERED * number
 
 
-@pytest.mark.parametrize("operation", [*filter(can_be_wrong, OPERATIONS)], ids=lambda one: f"{one.method} {one.path}")
+@pytest.mark.parametrize("operation", [*filter(can_be_wrong, ENDPOINTS)], ids=name_of)
 def test_what_the_document_forbids(
-    operation: Operation, apps: list[AppUnderTest], tally: Counter[tuple[str, str, int]]
+    operation: Endpoint, apps: list[AppUnderTest], tally: Counter[tuple[str, str, int]]
 ) -> None:
     _, number = cases_of(operation)
     assert len(run_cases(operation, GenerationMode.NEGATIVE, number, apps, tally)) == number
 
 
 def run_cases(
-    operation: Operation,
+    operation: Endpoint,
     mode: GenerationMode,
     number: int,
     apps: list[AppUnderTest],
     tally: Counter[tuple[str, str, int]],
 ) -> list[int]:
     """The statuses of the answers, each of which was checked."""
-    described = SCHEMA[operation.path][operation.method.upper()]
+    described = SCHEMA[operation.plain_path][operation.method]
     statuses = []
 
     @settings(
@@ -137,7 +142,7 @@ def run_cases(
         tally[described.label, mode.value, answer.status_code] += 1
         case.validate_response(answer, checks=CHECKS)
         if answer.status_code >= 400:
-            assert_error_shape(operation.path, answer)
+            assert_error_shape(operation.plain_path, answer)
         elif answer.headers["content-type"].startswith("text/event-stream"):
             assert_stream(operation, answer.text)
         assert app.model.service.running == 0
@@ -146,12 +151,12 @@ def run_cases(
     return statuses
 
 
-def fit(case: Case[Any], operation: Operation, app: AppUnderTest) -> None:
+def fit(case: Case[Any], operation: Endpoint, app: AppUnderTest) -> None:
     """Make the case one that can be answered, where the schema alone does not see to it."""
     if operation.body is not None:
         body: Any = copy.deepcopy(case.body)
         known = keys_of(operation.body)
-        case.body = fitted(operation.path, body, known, model=app.model.id, tokens=256, previous=app.kept)
+        case.body = fitted(operation.plain_path, body, known, model=app.model.id, tokens=256, previous=app.kept)
     if "response_id" in case.path_parameters:
         case.path_parameters = {"response_id": app.keep_response()}
     if "name" in case.path_parameters:

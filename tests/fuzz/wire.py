@@ -3,9 +3,9 @@
 import httpx
 import orjson
 
-from server.api.chat.answers import ErrorReply
-from server.api.docs.operations import Operation
 from server.api.messages.answers import MessagesErrorReply
+from server.wire.endpoint import Endpoint
+from server.wire.wire_error import ErrorReply
 
 
 def assert_error_shape(path: str, answer: httpx.Response) -> None:
@@ -16,7 +16,7 @@ def assert_error_shape(path: str, answer: httpx.Response) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
-def assert_stream(operation: Operation, text: str) -> None:
+def assert_stream(operation: Endpoint, text: str) -> None:
     """Every event is of the type described, and the last is the one that ends a stream of this API."""
     assert operation.events is not None
     events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]

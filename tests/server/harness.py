@@ -9,13 +9,16 @@ from typing import Any
 
 import httpx
 import httpx2
+from fastapi import FastAPI
 from openai import AsyncOpenAI
 
 from server.app import create_app
+from server.routes import ENDPOINTS, add_routes
 from server.served import ServedModel
 from server.serving import Serving
 from server.settings import ServingOptions
 from server.wire.lifecycle import HttpServer, bind
+from server.wire.openapi import install_document
 from tests.server.scripted_engine import ScriptedModel
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
@@ -49,6 +52,14 @@ async def openai_client(model: ScriptedModel, options: ServingOptions | None = N
         http_client=httpx2.AsyncClient(transport=transport),
     ) as client:
         yield client
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of all endpoints."""
+    app = FastAPI(openapi_url=None)
+    add_routes(app, ENDPOINTS)
+    install_document(app, ENDPOINTS)
+    return app.openapi()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.run.status import EngineStatus, StepReport
 from engine.weights.files.weights_file import WeightBytes
-from server.app import API_ROUTERS, ROOT_ROUTERS
+from server.routes import ENDPOINTS
 from server.settings import ServingOptions
-from server.wire.endpoints import Endpoints
+from server.wire.endpoint import Resources
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import ScriptedModel, scripted_model
 
@@ -135,7 +135,7 @@ async def test_what_clients_send_never_becomes_a_label() -> None:
 
 
 def test_a_path_with_and_without_the_prefix_is_one_endpoint() -> None:
-    endpoints = Endpoints((*ROOT_ROUTERS, *API_ROUTERS))
+    endpoints = Resources(ENDPOINTS)
     for path, label in {
         "/v1/chat/completions": "/chat/completions",
         "/chat/completions": "/chat/completions",

@@ -2,37 +2,9 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
-
-from server.fields.common import LazyModel
+from server.fields.common import Answer
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
-
-
-class Answer(LazyModel):
-    """An object of an answer; what is described is all that it holds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class ErrorDetails(Answer):
-    message: str
-    type: Literal[
-        "invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error", "server_error"
-    ]
-    param: str | None
-    code: str | None
-    n_prompt_tokens: int = 0  # with context_length_exceeded
-    n_ctx: int = 0
-
-
-class ErrorReply(Answer):
-    error: ErrorDetails
-
-
-class Root(Answer):
-    name: str
-    api: str
 
 
 class CachedTokens(Answer):

@@ -1,25 +1,18 @@
 """POST /v1/embeddings."""
 
-from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api.embeddings.body import EmbeddingsBody
-from server.api.embeddings.reply import EMBEDDING_PARAMETERS, EmbeddingRequest, embedding_list, text_tokens
+from server.api.embeddings.reply import EmbeddingRequest, embedding_list, text_tokens
 from server.fields.parameters import ignored_header
-from server.generate.generation import admit, context_of, serving_of
+from server.generate.generation import admit, context_of
 from server.logs import RequestLog
-from server.wire.body import parse_body
-
-router = APIRouter()
+from server.wire.body import ignored_of
 
 
-@router.post("/embeddings")
-async def create_embeddings(http: Request) -> Response:
-    strict = serving_of(http).options.strict_params
-    parsed = await parse_body(http, EmbeddingsBody, EMBEDDING_PARAMETERS, strict=strict)
-    body = parsed.body
+async def create_embeddings(http: Request, body: EmbeddingsBody) -> Response:
     context = context_of(http, body.model, "embd-")
     model = context.model
     texts = await run_in_threadpool(text_tokens, body, model)
@@ -34,7 +27,7 @@ async def create_embeddings(http: Request) -> Response:
         )
         return EmbeddingRequest(embeddings, log, context.caller)
 
-    request = admit(http, context, submit, prompts=texts, choices=len(texts), ignored=parsed.ignored)
+    request = admit(http, context, submit, prompts=texts, choices=len(texts), ignored=ignored_of(http))
     vectors = await request.vectors(http.receive)
     content = await run_in_threadpool(embedding_list, vectors, body, model, request.log.prompt_tokens)
-    return Response(content, headers=ignored_header(parsed.ignored), media_type="application/json")
+    return Response(content, headers=ignored_header(ignored_of(http)), media_type="application/json")

@@ -1,5 +1,7 @@
 """Errors as the Messages API words them."""
 
+from server.wire.wire_error import WireError
+
 PATHS = ("/v1/messages", "/messages")
 TYPES = {
     401: "authentication_error",
@@ -15,8 +17,9 @@ TYPES = {
 ERROR_CODES = {"thread": "thread_unsupported_request"}
 
 
-def is_messages_path(path: str) -> bool:
-    return any(path == root or path.startswith(root + "/") for root in PATHS)
+def messages_words(error: WireError) -> dict[str, object]:
+    """The body of an answer."""
+    return messages_error(error.status, error.message, error.param)
 
 
 def messages_error(status: int, message: str, param: str | None = None) -> dict[str, object]:

@@ -8,10 +8,10 @@ from pydantic_core import from_json
 from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
 from server.api.messages.body import MessagesBody
 from server.api.messages.errors import messages_error
-from server.errors import WireError
 from server.generate.answer import Context, Finish, Json, Plan
 from server.generate.figures import timings
 from server.generate.reply import EventReply
+from server.wire.wire_error import WireError
 
 
 class OpenBlock:

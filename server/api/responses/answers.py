@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from server.api.chat.answers import Answer, CachedTokens, Timings
+from server.api.chat.answers import CachedTokens, Timings
+from server.fields.common import Answer
 
 KeptStatus = Literal["in_progress", "completed", "incomplete"]
 

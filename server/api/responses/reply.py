@@ -8,10 +8,10 @@ from server.api.responses.body import ResponsesBody
 from server.api.responses.items import Call, OpenItem, Status, TextMessage, Thought
 from server.api.responses.logprobs import TracedContent, text_logprobs
 from server.api.responses.record import response_head
-from server.errors import WireError
 from server.generate.answer import Context, Finish, Json, Plan
 from server.generate.figures import timings
 from server.generate.reply import EventReply
+from server.wire.wire_error import WireError
 
 
 class ResponseReply(EventReply):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import cache, partial
 
-from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,7 +11,6 @@ from engine.errors import RequestError
 from server.api.responses.body import ITEMS, CountBody, ResponsesBody
 from server.api.responses.logprobs import TracingParser
 from server.api.responses.pages import page_of
-from server.api.responses.parameters import COUNT_PARAMETERS, RESPONSES_PARAMETERS, unread_keys
 from server.api.responses.record import kept_items
 from server.api.responses.reply import ResponseReply
 from server.api.responses.store import ResponseStore, StoredResponse
@@ -21,17 +19,11 @@ from server.errors import UnknownResponseError, clip
 from server.fields.parameters import ignored_header
 from server.generate.answer import Context, Json, Plan
 from server.generate.generation import Api, generate, serving_of
-from server.wire.body import parse_body
-
-router = APIRouter()
+from server.wire.body import ignored_of
 
 
-@router.post("/responses")
-async def create_response(http: Request) -> Response:
+async def create_response(http: Request, body: ResponsesBody) -> Response:
     serving = serving_of(http)
-    strict = serving.options.strict_params
-    parsed = await parse_body(http, ResponsesBody, RESPONSES_PARAMETERS, strict=strict, nested=unread_keys)
-    body = parsed.body
     serving.model_named(body.model)  # raises its errors before those of an earlier response
     previous = _previous(http, body.previous_response_id)
     earlier = cache(lambda: _items(previous))  # read in the plan's thread, and used again when the response is kept
@@ -45,15 +37,12 @@ async def create_response(http: Request) -> Response:
             _store(http).put(_caller(http), response, [*earlier(), *kept_items(body.input)])
 
     api = Api(id_prefix="resp_", plan=plan, reply=partial(ResponseReply, keep=keep))
-    return await generate(http, body, parsed.ignored, api)
+    return await generate(http, body, api)
 
 
-@router.post("/responses/input_tokens")
-async def count_input_tokens(http: Request) -> Response:
+async def count_input_tokens(http: Request, body: CountBody) -> Response:
     serving = serving_of(http)
     options = serving.options
-    parsed = await parse_body(http, CountBody, COUNT_PARAMETERS, strict=options.strict_params, nested=unread_keys)
-    body = parsed.body
     model = serving.model if body.model is None else serving.model_named(body.model)
     previous = _previous(http, body.previous_response_id)
 
@@ -62,24 +51,21 @@ async def count_input_tokens(http: Request) -> Response:
 
     tokens, notes = await run_in_threadpool(count)
     answer = {"object": "response.input_tokens", "input_tokens": tokens}
-    return JSONResponse(answer, headers=ignored_header([*parsed.ignored, *notes]))
+    return JSONResponse(answer, headers=ignored_header([*ignored_of(http), *notes]))
 
 
-@router.get("/responses/{response_id}")
 async def read_response(http: Request) -> Response:
     if http.query_params.get("stream", "false") != "false":
         raise RequestError("stream: a response that is kept is complete, and is not streamed again.", param="stream")
     return Response(_kept(http, _named(http)).response, media_type="application/json")
 
 
-@router.delete("/responses/{response_id}")
 async def delete_response(http: Request) -> Response:
     response_id = _named(http)
     _store(http).delete(_caller(http), response_id)
     return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
-@router.post("/responses/{response_id}/cancel")
 async def cancel_response(http: Request) -> Response:
     _kept(http, _named(http))
     raise RequestError(
@@ -89,7 +75,6 @@ async def cancel_response(http: Request) -> Response:
     )
 
 
-@router.get("/responses/{response_id}/input_items")
 async def list_input_items(http: Request) -> Response:
     return JSONResponse(page_of(_kept(http, _named(http)).items, http.query_params))
 
@@ -117,7 +102,7 @@ def _previous(http: Request, name: str | None) -> StoredResponse | None:
 
 
 def _named(http: Request) -> str:
-    """The id in the path; a parameter of the function would have FastAPI import all of Pydantic's first version."""
+    """The id in the path."""
     return str(http.path_params["response_id"])
 
 

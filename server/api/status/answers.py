@@ -2,8 +2,13 @@
 
 from typing import Literal
 
-from server.fields.common import LazyModel, with_fields
+from server.fields.common import Answer, LazyModel, with_fields
 from server.fields.sampling import props_fields
+
+
+class Root(Answer):
+    name: str
+    api: str
 
 
 class Health(LazyModel):
@@ -101,3 +106,26 @@ class Capabilities(LazyModel):
     limits: Limits
     unknown_parameters: Literal["ignored", "refused"]
     parameters: dict[str, ParameterLists]  # by path
+
+
+class ModelMeta(LazyModel):
+    n_ctx: int
+    n_vocab: int
+    size: int  # bytes of the model file
+    architecture: str
+    types: str  # shares of the weight types, as "Q4_1 81%, Q8_0 19%"
+
+
+class ModelCard(LazyModel):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "octavo"
+    root: str  # the model that answers, where the id is an alias
+    max_model_len: int
+    meta: ModelMeta
+
+
+class ModelList(LazyModel):
+    object: str = "list"
+    data: list[ModelCard]

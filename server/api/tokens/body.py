@@ -4,9 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from server.api.chat.answers import Answer
 from server.api.chat.body import ChatBody, Message
-from server.fields.common import ProtocolModel, TokenId, invalid
+from server.fields.common import Answer, ProtocolModel, TokenId, invalid
 
 SOURCES = ("content", "prompt", "messages")
 RAW_ONLY = ("add_special", "add_special_tokens", "parse_special")

@@ -10,16 +10,16 @@ import pytest
 from starlette.types import Message, Receive
 
 from server.errors import BodyTooLargeError, ClientGoneError, RequestTimeoutError, UploadsFullError
+from server.routes import ENDPOINTS
 from server.settings import ServingOptions
 from server.wire import body
-from server.wire.admission import POST_WORK, Work
 from server.wire.body import Body, BodyIntake
 from tests.server.harness import CHAT, LiveServer, live_server
 from tests.server.scripted_engine import scripted_model
 from tests.server.wire.test_http_protocol import all_received
 
 SECONDS = 0.4  # that a body may stall
-WORKING = [prefix + path for path, work in POST_WORK.items() if work is not Work.NONE for prefix in ("", "/v1")]
+WORKING = [path for row in ENDPOINTS if row.body for path in (row.path, row.path.removeprefix("/v1"))]
 
 
 @pytest.fixture(scope="module")

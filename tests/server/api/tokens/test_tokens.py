@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from server.api.tokens.body import TokenizeBody
-from server.api.tokens.tokens import TOKENIZE_PARAMETERS
+from server.api.tokens.handlers import TOKENIZE_PARAMETERS
 from server.fields.parameters import Handling
 from server.settings import ServingOptions
 from tests.server.harness import http_client

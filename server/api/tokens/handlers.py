@@ -1,14 +1,25 @@
-"""Text to tokens and back, a chat to its prompt, and how many tokens that has. Blocking, and run in a thread."""
+"""Text to tokens and back, a chat to its prompt, and how many tokens a chat has.
+
+POST /tokenize, /detokenize, /apply-template, /chat/completions/render and /chat/completions/input_tokens.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
 
 from server.api.tokens.body import DetokenizeBody, TemplateBody, TokenizeBody
-from server.fields.parameters import CHAT_PARAMETERS, Parameter, honoured, ignored, table_of
+from server.fields.parameters import CHAT_PARAMETERS, Parameter, honoured, ignored, ignored_header, strictly, table_of
 from server.generate.plan import checked_ids
 from server.generate.prompts import biggest_message, chat_prompt
 from server.served import ServedModel, Tokenizer
+from server.serving import Serving
+from server.wire.body import ignored_of
+
+C = TypeVar("C", bound=TemplateBody)
 
 TOKENIZE_PARAMETERS: dict[str, Parameter] = {
     **CHAT_PARAMETERS,
@@ -25,7 +36,44 @@ Json = dict[str, object]
 Defaults = Mapping[str, object]  # of the template's variables
 
 
-def tokenized(body: TokenizeBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
+async def tokenize(http: Request, body: TokenizeBody) -> Response:
+    return await _of_chat(http, body, _tokenized)
+
+
+async def detokenize(http: Request, body: DetokenizeBody) -> Response:
+    content = await run_in_threadpool(_detokenized, body, _served_model(http, body.model))
+    return Response(content, headers=ignored_header(ignored_of(http)), media_type="application/json")
+
+
+async def render(http: Request, body: TemplateBody) -> Response:
+    return await _of_chat(http, body, _rendered)
+
+
+async def count_input_tokens(http: Request, body: TemplateBody) -> Response:
+    return await _of_chat(http, body, _counted)
+
+
+async def _of_chat(
+    http: Request, body: C, answer: Callable[[C, ServedModel, Mapping[str, object]], tuple[bytes, list[str]]]
+) -> Response:
+    """Let `answer` make the reply of a chat in a thread; it returns the names of what had no effect too."""
+    serving: Serving = http.app.state.serving
+    options = serving.options
+    content, notes = await run_in_threadpool(
+        answer, body, _served_model(http, body.model), options.default_template_kwargs
+    )
+    if options.strict_params:
+        strictly(notes)
+    return Response(content, headers=ignored_header([*ignored_of(http), *notes]), media_type="application/json")
+
+
+def _served_model(http: Request, name: str) -> ServedModel:
+    """Other servers' clients name no model here."""
+    serving: Serving = http.app.state.serving
+    return serving.model_named(name) if name else serving.model
+
+
+def _tokenized(body: TokenizeBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
     """The answer's bytes, and the names of what had no effect."""
     tokens, notes = _tokens(body, model, defaults)
     tokenizer = model.tokenizer
@@ -65,7 +113,7 @@ def _array(tokens: Sequence[int], entry: Callable[[int], object]) -> orjson.Frag
     return orjson.Fragment(b"[" + b",".join(orjson.dumps(list(part))[1:-1] for part in parts) + b"]")
 
 
-def detokenized(body: DetokenizeBody, model: ServedModel) -> bytes:
+def _detokenized(body: DetokenizeBody, model: ServedModel) -> bytes:
     """The text of tokens, under the names of both dialects; U+FFFD stands for what is no whole character."""
     tokenizer = model.tokenizer
     tokens = checked_ids(body.tokens, tokenizer.vocab_size, "tokens")
@@ -73,13 +121,13 @@ def detokenized(body: DetokenizeBody, model: ServedModel) -> bytes:
     return orjson.dumps({"content": text, "prompt": text})
 
 
-def rendered(body: TemplateBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
+def _rendered(body: TemplateBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
     """A chat as its model reads it: text and tokens."""
     prompt = chat_prompt(body, model, defaults)
     return orjson.dumps({"prompt": prompt.text, "token_ids": prompt.tokens}), list(prompt.notes)
 
 
-def counted(body: TemplateBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
+def _counted(body: TemplateBody, model: ServedModel, defaults: Defaults) -> tuple[bytes, list[str]]:
     """How many tokens a chat has; where they leave no room for an answer, which message has the most."""
     prompt = chat_prompt(body, model, defaults)
     fits = len(prompt.tokens) < model.context_length

@@ -1,7 +1,15 @@
-"""The page at /docs: it renders /openapi.json with a script of its own, and its policy lets it load nothing else."""
+"""GET /docs and /openapi.json: the API described, without a word from another host.
+
+The page renders the document with a script of its own, and its policy lets the page load nothing else.
+"""
 
 import base64
 import hashlib
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -111,3 +119,11 @@ HEADERS = {
     ),
     "Referrer-Policy": "no-referrer",
 }
+
+
+async def read_docs(http: Request) -> Response:
+    return Response(PAGE, headers=HEADERS, media_type="text/html")
+
+
+async def read_openapi(http: Request) -> Response:
+    return Response(await run_in_threadpool(lambda: orjson.dumps(http.app.openapi())), media_type="application/json")

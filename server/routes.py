@@ -1,0 +1,390 @@
+"""The table of endpoints: one row says all that the server needs to know of one.
+
+Routes, admission, keys, the labels of metrics, the wording of errors, GET /v1/capabilities and the OpenAPI document are
+made of the table. A new endpoint is a handler, the types of its body and its answer, and a row.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+
+from server.api.chat import route as chat
+from server.api.chat.answers import ChatChunk, ChatCompletion, TextCompletion
+from server.api.completions import route as completions
+from server.api.docs import handlers as docs
+from server.api.embeddings import route as embeddings
+from server.api.embeddings.body import EmbeddingList
+from server.api.embeddings.reply import EMBEDDING_PARAMETERS
+from server.api.messages import route as messages
+from server.api.messages.answers import MessageAnswer, MessageEvent, MessagesErrorReply, MessageTokenCount
+from server.api.messages.errors import messages_words
+from server.api.messages.parameters import COUNT_PARAMETERS as MESSAGES_COUNT_PARAMETERS
+from server.api.messages.parameters import MESSAGES_PARAMETERS
+from server.api.messages.parameters import unread_keys as messages_unread_keys
+from server.api.responses import route as responses
+from server.api.responses.answers import DeletedResponse, InputTokens, ItemPage, ResponseAnswer, ResponseEvent
+from server.api.responses.pages import MAX_LIMIT
+from server.api.responses.parameters import COUNT_PARAMETERS as RESPONSES_COUNT_PARAMETERS
+from server.api.responses.parameters import RESPONSES_PARAMETERS
+from server.api.responses.parameters import unread_keys as responses_unread_keys
+from server.api.status import handlers as status
+from server.api.status.answers import (
+    Cancelled,
+    Capabilities,
+    Health,
+    ModelCard,
+    ModelList,
+    Props,
+    Readiness,
+    Root,
+    Slot,
+)
+from server.api.tokens import handlers as tokens
+from server.api.tokens.body import ChatTokenCount, Detokenized, RenderedPrompt, Tokenized
+from server.api.tokens.handlers import DETOKENIZE_PARAMETERS, TOKENIZE_PARAMETERS
+from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
+from server.wire.endpoint import PREFIX, Endpoint, EndpointRoute, Work
+from server.wire.openapi import described
+
+HIDDEN: dict[str, Any] = {"include_in_schema": False, "response_model": None}
+METRICS_PATH = "/metrics"  # a server without metrics has it not
+HELLO = [{"role": "user", "content": "What is the capital of France?"}]
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/v1/chat/completions",
+        handler=chat.create_chat_completion,
+        work=Work.ANSWER,
+        group="Generation",
+        summary="Answer a chat.",
+        answer=ChatCompletion,
+        events=ChatChunk,
+        parameters=CHAT_PARAMETERS,
+        example={"model": "smollm2-135m", "messages": HELLO, "temperature": 0},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/completions",
+        handler=completions.create_completion,
+        work=Work.ANSWER,
+        group="Generation",
+        summary="Continue a text.",
+        answer=TextCompletion,
+        events=TextCompletion,
+        parameters=COMPLETION_PARAMETERS,
+        example={"model": "smollm2-135m", "prompt": "The capital of France is", "max_tokens": 8},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/embeddings",
+        handler=embeddings.create_embeddings,
+        work=Work.ANSWER,
+        group="Text",
+        summary="Texts to vectors of unit length.",
+        answer=EmbeddingList,
+        parameters=EMBEDDING_PARAMETERS,
+        example={"model": "smollm2-135m", "input": ["The capital of France is Paris."]},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/tokenize",
+        handler=tokens.tokenize,
+        work=Work.TEXT,
+        group="Text",
+        summary="A text, or a chat, to tokens.",
+        answer=Tokenized,
+        parameters=TOKENIZE_PARAMETERS,
+        example={"prompt": "The capital of France"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/detokenize",
+        handler=tokens.detokenize,
+        work=Work.TEXT,
+        group="Text",
+        summary="Tokens to text.",
+        answer=Detokenized,
+        parameters=DETOKENIZE_PARAMETERS,
+        example={"tokens": [504, 3575, 282, 4649]},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/apply-template",
+        handler=tokens.render,
+        work=Work.TEXT,
+        group="Text",
+        summary="A chat as its model reads it.",
+        answer=RenderedPrompt,
+        parameters=CHAT_PARAMETERS,
+        example={"messages": HELLO},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/chat/completions/render",
+        handler=tokens.render,
+        work=Work.TEXT,
+        group="Text",
+        summary="A chat as its model reads it, by vLLM's name.",
+        answer=RenderedPrompt,
+        parameters=CHAT_PARAMETERS,
+        example={"messages": HELLO},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/chat/completions/input_tokens",
+        handler=tokens.count_input_tokens,
+        work=Work.TEXT,
+        group="Text",
+        summary="How many tokens a chat has, and whether it fits the context.",
+        answer=ChatTokenCount,
+        parameters=CHAT_PARAMETERS,
+        example={"messages": HELLO},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/messages",
+        handler=messages.create_message,
+        work=Work.ANSWER,
+        group="Generation",
+        summary="Answer a chat, in Anthropic's form.",
+        answer=MessageAnswer,
+        events=MessageEvent,
+        last_event="a message_stop",
+        error=MessagesErrorReply,
+        words=messages_words,
+        nested=messages_unread_keys,
+        parameters=MESSAGES_PARAMETERS,
+        example={"model": "smollm2-135m", "max_tokens": 64, "messages": HELLO},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/messages/count_tokens",
+        handler=messages.count_message_tokens,
+        work=Work.TEXT,
+        group="Generation",
+        summary="Count the tokens of a chat in Anthropic's form.",
+        answer=MessageTokenCount,
+        error=MessagesErrorReply,
+        words=messages_words,
+        nested=messages_unread_keys,
+        parameters=MESSAGES_COUNT_PARAMETERS,
+        example={"model": "smollm2-135m", "messages": HELLO},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/responses",
+        handler=responses.create_response,
+        work=Work.ANSWER,
+        group="Responses",
+        summary="Answer a chat as a response that can be gone back to.",
+        answer=ResponseAnswer,
+        events=ResponseEvent,
+        last_event="a response.completed, response.incomplete or response.failed",
+        nested=responses_unread_keys,
+        parameters=RESPONSES_PARAMETERS,
+        example={"model": "smollm2-135m", "input": "What is the capital of France?"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/responses/input_tokens",
+        handler=responses.count_input_tokens,
+        work=Work.TEXT,
+        group="Responses",
+        summary="Count the tokens of a response's input.",
+        answer=InputTokens,
+        nested=responses_unread_keys,
+        parameters=RESPONSES_COUNT_PARAMETERS,
+        example={"input": "What is the capital of France?"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/responses/{response_id}",
+        handler=responses.read_response,
+        work=Work.NONE,
+        parameters=None,
+        group="Responses",
+        summary="A response that is kept.",
+        answer=ResponseAnswer,
+        query={"stream": {"type": "boolean", "const": False}},
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/v1/responses/{response_id}",
+        handler=responses.delete_response,
+        work=Work.NONE,
+        parameters=None,
+        group="Responses",
+        summary="Forget a response.",
+        answer=DeletedResponse,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/responses/{response_id}/cancel",
+        handler=responses.cancel_response,
+        work=Work.NONE,
+        parameters=None,
+        group="Responses",
+        summary="Refused for every response: none runs in the background.",
+        answer=ResponseAnswer,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/responses/{response_id}/input_items",
+        handler=responses.list_input_items,
+        work=Work.NONE,
+        parameters=None,
+        group="Responses",
+        summary="The items that a response answered, newest first.",
+        answer=ItemPage,
+        query={
+            "order": {"type": "string", "enum": ["asc", "desc"]},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT},
+            "after": {"type": "string"},
+        },
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/requests/{id:path}/cancel",
+        handler=status.cancel_request,
+        work=Work.NONE,
+        parameters=None,
+        group="Generation",
+        summary="End an answer by its id, or by the X-Request-Id of its request.",
+        answer=Cancelled,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/models",
+        handler=status.list_models,
+        work=Work.NONE,
+        parameters=None,
+        group="Model",
+        summary="The model and its aliases.",
+        answer=ModelList,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/models/{name:path}",
+        handler=status.get_model,
+        work=Work.NONE,
+        parameters=None,
+        group="Model",
+        summary="The model by one of its names.",
+        answer=ModelCard,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/capabilities",
+        handler=status.read_capabilities,
+        work=Work.NONE,
+        parameters=None,
+        group="Model",
+        summary="What becomes of each parameter: enforced, ignored or refused.",
+        answer=Capabilities,
+    ),
+    Endpoint(
+        method="GET",
+        path="/props",
+        handler=status.read_props,
+        work=Work.NONE,
+        parameters=None,
+        group="Model",
+        summary="Facts of the model, defaults and limits.",
+        answer=Props,
+    ),
+    Endpoint(
+        method="GET",
+        path="/slots",
+        handler=status.read_slots,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="What each lane of the batch is doing.",
+        answer=Slot,
+        is_list=True,
+    ),
+    Endpoint(
+        method="GET",
+        path=METRICS_PATH,
+        handler=status.read_metrics,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="Figures for Prometheus.",
+        answer="text/plain",
+    ),
+    Endpoint(
+        method="GET",
+        path="/health",
+        handler=status.health,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="Whether the server is alive; 503 once it is stopping.",
+        answer=Health,
+        is_open=True,
+        may_be_unready=Health,
+        answers_head=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/ready",
+        handler=status.ready,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="Whether the model is loaded, and how far the load is.",
+        answer=Readiness,
+        is_open=True,
+        may_be_unready=Readiness,
+        answers_head=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/",
+        handler=status.root,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="What this is.",
+        answer=Root,
+        is_open=True,
+        answers_head=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/docs",
+        handler=docs.read_docs,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="This document as a page.",
+        answer="text/html",
+    ),
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        handler=docs.read_openapi,
+        work=Work.NONE,
+        parameters=None,
+        group="Server",
+        summary="This document.",
+        answer="application/json",
+    ),
+)
+
+
+def add_routes(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
+    """Add a route for each row, and one without the prefix for each that has it."""
+    for row in endpoints:
+        if row.answers_head:  # before the described one, since the first route says which methods are allowed
+            _add_route(app, row, row.path, [row.method, "HEAD"], **HIDDEN)
+        _add_route(app, row, row.path, [row.method], **described(row))
+        if row.path.startswith(PREFIX):
+            _add_route(app, row, row.path.removeprefix(PREFIX), [row.method], **HIDDEN)
+
+
+def _add_route(app: FastAPI, row: Endpoint, path: str, methods: list[str], **more: Any) -> None:
+    app.router.add_api_route(path, row.handler, methods=methods, route_class_override=EndpointRoute, **more)

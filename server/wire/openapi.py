@@ -1,0 +1,136 @@
+"""The OpenAPI document: FastAPI makes it of the routes, and we add what FastAPI has no word for.
+
+That is: the events of a stream, keys, and that nothing is answered with 422 here.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from pydantic.warnings import UnsupportedFieldAttributeWarning
+from starlette.responses import Response
+
+from engine.version import VERSION
+from server.wire.endpoint import Endpoint
+
+Json = dict[str, Any]
+
+REFERENCE = "#/components/schemas/{model}"
+ERRORS = {
+    400: "The request asks for what cannot be done.",
+    401: "An API key is needed, and none that is known was sent.",
+    403: "The Host or the Origin is not one that this server trusts.",
+    404: "No such model, request or path.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
+    429: "The queue is full; Retry-After says when to try again.",
+    499: "The answer was cancelled.",
+    500: "A fault of the server's own.",
+    503: "The model is loading, or the server is stopping.",
+}
+DONE = "[DONE]"
+OF_EVERY_PATH = (403, 500)
+OF_BODIES = (400, 404, 413, 415, 429, 499)
+OF_PATTERNS = (400, 404)
+KEYS: list[Json] = [{"bearer": []}, {"x-api-key": []}, {}]
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+DESCRIPTION = (
+    "Every path under /v1 is also served without the prefix. Parameters that have no effect are listed in the"
+    " x-ignored-params header; what would change an answer and is not done is refused with 400."
+)
+
+
+def described(row: Endpoint) -> Json:
+    """What FastAPI is told of a row beside its path, its handler and its method."""
+    return {
+        "operation_id": f"{row.method.lower()}{re.sub(r'[^a-z]+', '_', row.plain_path)}".rstrip("_"),
+        "tags": [row.group],
+        "summary": row.summary,
+        "description": "",
+        "response_description": row.summary,
+        "responses": _responses(row),
+        "openapi_extra": _extra(row),
+        **_answer(row),
+    }
+
+
+def _answer(row: Endpoint) -> Json:
+    if isinstance(row.answer, str):
+        return {"response_model": None, "response_class": Response}  # of no type: _responses tells it
+    return {"response_model": list[row.answer] if row.is_list else row.answer}  # type: ignore[name-defined]
+
+
+def _responses(row: Endpoint) -> dict[int | str, Json]:
+    statuses = {*OF_EVERY_PATH, *(() if row.is_open else (401, 503))}
+    statuses |= {*OF_BODIES} if row.parameters is not None else set()
+    statuses |= {*OF_PATTERNS} if row.is_pattern else set()
+    failures: dict[int | str, Json] = {
+        status: {"description": ERRORS[status], "model": row.error} for status in sorted(statuses)
+    }
+    if row.may_be_unready is not None:
+        failures[503] = {"description": ERRORS[503], "model": row.may_be_unready}
+    if isinstance(row.answer, str):
+        failures[200] = {"content": {row.answer: {}}}
+    if row.events is not None:
+        failures[200] = {"content": {"text/event-stream": {"schema": _event(row)}}}
+    return failures
+
+
+def _event(row: Endpoint) -> Json:
+    """One event of a stream; OpenAPI 3.1 has no word for the whole of it."""
+    assert row.events is not None
+    about = f"With 'stream': true. Each event's data is a {row.events.__name__}, and the last is {row.last_event}."
+    events, error = ({"$ref": REFERENCE.format(model=model.__name__)} for model in (row.events, row.error))
+    data: Json = {"type": "string", "contentMediaType": "application/json", "contentSchema": events}
+    if row.last_event == DONE:
+        data["contentSchema"] = {"anyOf": [events, error]}
+        data = {"anyOf": [{"const": DONE}, data]}
+    return {"type": "object", "description": about, "properties": {"data": data}, "required": ["data"]}
+
+
+def _extra(row: Endpoint) -> Json:
+    extra: Json = {"security": [] if row.is_open else KEYS}
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", row.plain_path)
+    ]
+    if parameters := in_path + [{"name": name, "in": "query", "schema": schema} for name, schema in row.query.items()]:
+        extra["parameters"] = parameters
+    if row.example is not None:
+        extra["requestBody"] = {"content": {"application/json": {"example": row.example}}}
+    return extra
+
+
+def install_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
+    """Have app.openapi() make the whole document; it is made at its first use, which takes a second."""
+    events = sorted({row.events for row in endpoints if row.events is not None}, key=lambda model: model.__name__)
+
+    def document() -> Json:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, events)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # as FastAPI's own guide says
+
+
+def _document(app: FastAPI, events: Iterable[Any]) -> Json:
+    with warnings.catch_warnings():  # FastAPI names each body by an alias, of which deferred types then warn
+        warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
+        document = get_openapi(title="Octavo", version=VERSION, description=DESCRIPTION, routes=app.routes)
+    components: Json = document["components"]
+    _, of_events = models_json_schema([(model, "serialization") for model in events], ref_template=REFERENCE)
+    components["schemas"] = {**of_events.get("$defs", {}), **components["schemas"]}
+    components["securitySchemes"] = SECURITY_SCHEMES
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+    return document
