@@ -52,7 +52,7 @@ assert all(body.__pydantic_complete__ for body in bodies)
 def test_no_model_of_ours_builds_its_validator_by_being_imported() -> None:
     program = """
 from pydantic import BaseModel
-import server.cli.run_server, server.api.docs.operations
+import server.cli.run_server, server.routes
 
 def below(model):
     return [one for child in model.__subclasses__() for one in (child, *below(child))]
