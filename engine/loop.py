@@ -1,12 +1,6 @@
-"""The engine's thread: plans a step, computes it, samples, and hands out what was made.
-
-The engine's thread: schedule, run, answer, publish, and again; it sleeps while there is nothing to do.
-
-Tells a step of the engine that hangs from one that is only long.
-"""
+"""The engine's thread: schedule, run, answer, publish, and again; it sleeps while there is nothing to do."""
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,51 +9,16 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError
+from engine.errors import EngineFaultError, EngineNotReadyError, OctavoError, RequestError
 from engine.request import Event, FinishEvent, FinishReason, TokenLogprob
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
 from engine.run.runner_protocol import ModelRunner
 from engine.run.sequence import TokenSequence
-from engine.run.status import StepReport
-from engine.run.step import Computed, compute
+from engine.run.status import EngineStatus, StepReport, StepWatch
+from engine.run.step import Computed, StepPlan, compute
 from engine.sampling.sampler import Sampler
-from engine.scheduling.plan import StepPlan
 from engine.scheduling.scheduler import Scheduler
-
-LEAST_SECONDS = 5.0  # no step is thought to hang before that
-MARGIN = 4  # times what its rows would take if each were as slow as the slowest so far
-
-
-class StepWatch:
-    """Written by the engine's thread, and read by any; times are those of one clock, in seconds."""
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._rows = 1
-        self._limit = math.inf
-        self._slowest_row: float | None = None  # until a step has ended, none is judged
-
-    def begin(self, now: float, rows: int) -> None:
-        """A step of so many rows begins; of none, there is nothing to watch."""
-        if rows == 0:
-            return
-        self._rows = rows
-        if self._slowest_row is not None:
-            self._limit = max(LEAST_SECONDS, MARGIN * rows * self._slowest_row)
-        self._began = now
-
-    def end(self, now: float) -> None:
-        """The step has ended."""
-        if self._began is not None:
-            self._slowest_row = max(self._slowest_row or 0.0, (now - self._began) / self._rows)
-            self._began = None
-
-    def is_stuck(self, now: float) -> bool:
-        """Whether the step that runs should have ended long ago."""
-        began = self._began
-        return began is not None and now - began > self._limit
-
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +67,10 @@ class EngineLoop:
         self._timed: set[TokenSequence] = set()  # jobs that have a deadline
         self._outbox: list[Delivery] = []
         self._report: StepReport | None = None  # of the last step, until it is published
+        self._publish_fault: Exception | None = None  # while a step was computed
         self._stopping = False
         self._watch = StepWatch()
+        self.status: EngineStatus = scheduler.status()  # replaced in each step, never changed: any thread may read it
 
     @property
     def is_stuck(self) -> bool:
@@ -118,7 +79,7 @@ class EngineLoop:
 
     def submit(self, job: Job) -> None:
         """Queue a request; from any thread."""
-        job.sequence.submitted_at = self._clock()
+        job.sequence.course.submitted_at = self._clock()
         self._inbox.put(job)
 
     def abort(self, sequence: TokenSequence) -> None:
@@ -155,6 +116,8 @@ class EngineLoop:
         plan = self._scheduler.schedule()
         self._watch.begin(began, plan.total_rows)
         computed = self._run(plan)
+        if self._publish_fault is not None:
+            raise self._publish_fault
         self._publish()  # if there was no run, or it did not come to that
         accepted = self._answer(computed)
         ended = self._clock()
@@ -165,6 +128,7 @@ class EngineLoop:
         self._watch.end(ended)
         self._report = _report(plan, ended - began, accepted)
         if not self._scheduler.has_work:
+            self.status = self._scheduler.status()
             self._publish()
 
     def _take_commands(self) -> None:
@@ -207,7 +171,7 @@ class EngineLoop:
             self._fail(sequence, error)
         self._note_start(plan)
         try:
-            computed = compute(self._runner, plan, self._publish)
+            computed = compute(self._runner, plan, self._publish_meanwhile)
         except Exception as error:
             if len(plan.rows) == 1 and not plan.draft_rows:
                 self._fail(plan.rows[0].sequence, error)
@@ -215,21 +179,29 @@ class EngineLoop:
                 logger.exception("a step of %d requests failed; each is computed alone", len(plan.rows))
                 self._scheduler.isolate(plan)
             return []
-        for rows in plan.rows:
+        for planned in plan.rows:
             try:
-                self._scheduler.advance(rows)
+                self._scheduler.advance(planned)
             except Exception as error:
-                self._fail(rows.sequence, error)
-        return [step for step in computed if step.sequence in self._jobs]
+                self._fail(planned.sequence, error)
+        return [step for step in computed if step.planned.sequence in self._jobs]
+
+    def _publish_meanwhile(self) -> None:
+        """Publish while other threads compute the step. A fault in publishing is no fault of the step: see `step`."""
+        try:
+            self.status = self._scheduler.status()
+            self._publish()
+        except Exception as error:
+            self._publish_fault = error
 
     def _note_start(self, plan: StepPlan) -> None:
         now, lanes = self._clock(), len(plan.rows)
-        for rows in plan.rows:
-            sequence = rows.sequence
-            sequence.started_at = sequence.started_at or now
-            if rows.is_decode:
-                sequence.decode_steps += 1
-                sequence.decode_lanes += lanes
+        for planned in plan.rows:
+            course = planned.sequence.course
+            course.started_at = course.started_at or now
+            if planned.is_decode:
+                course.decode_steps += 1
+                course.decode_lanes += lanes
 
     def _answer(self, computed: list[Computed]) -> int:
         """Go on with each sequence that has no more to be computed: the only loop over a step's outputs.
@@ -238,51 +210,58 @@ class EngineLoop:
         """
         now, accepted = self._clock(), 0
         for step in computed:
-            sequence = step.sequence
+            sequence = step.planned.sequence
             try:  # no context manager: this is done for each token while no other thread has anything to do
-                if sequence.scores_prompt:
-                    self._score_prompt(step)
-                if sequence.pooler is not None:
-                    sequence.pooler.push(step.final)
+                if sequence.scores_prompt or sequence.pooler is not None:
+                    self._read_prompt(step)
                 if sequence.pending == 0:
                     accepted += self._continue(step, now)
             except Exception as error:
                 self._fail(sequence, error)
         return accepted
 
-    def _score_prompt(self, step: Computed) -> None:
-        """Note how likely the prompt's tokens were, where asked for: a row tells of the token after it."""
-        sequence = step.sequence
-        if not sequence.is_scored or sequence.request.prompt_logprobs is None:
+    def _read_prompt(self, step: Computed) -> None:
+        """Note how likely the prompt's tokens were, and take its hidden states, where asked for.
+
+        A row of logits tells of the token after it.
+        """
+        sequence, position = step.planned.sequence, step.planned.rows.position
+        if sequence.new_tokens > 0:
             return
-        for row, token in zip(step.logits, sequence.request.prompt.tokens[step.position + 1 :], strict=False):
-            sequence.prompt_logprobs.append(self._sampler.logprob(row, token, sequence.request.prompt_logprobs))
+        if position == 0:
+            sequence.begin_prompt()
+        if sequence.pooler is not None:
+            sequence.pooler.push(step.final)
+        top = sequence.request.prompt_logprobs
+        if top is not None:
+            for row, token in zip(step.logits, sequence.request.prompt.tokens[position + 1 :], strict=False):
+                sequence.prompt_logprobs.append(self._sampler.logprob(row, token, top))
 
     def _continue(self, step: Computed, now: float) -> int:
         """Choose the next token and append it, and so on as long as it is the one that the next row was guessed to be.
 
         Returns how many were. What the rows behind them have left in blocks is written over before it is seen.
         """
-        sequence, drafts, accepted = step.sequence, step.drafts, 0
+        sequence, drafts, accepted = step.planned.sequence, step.planned.drafts, 0
         if sequence.max_new_tokens == 0:
             self._finish(sequence, FinishReason.LENGTH, now)
             return 0
         if not drafts:
             self._choose(step.logits[-1], step.likeliest[-1], sequence, now)
             return 0
-        sequence.drafted += len(drafts)
+        sequence.course.drafted += len(drafts)
         rows = slice(-1 - len(drafts), None)
         for row, likeliest, draft in zip(step.logits[rows], step.likeliest[rows], (*drafts, None), strict=True):
             token = self._choose(row, likeliest, sequence, now)
             if token != draft:
                 break
             accepted += 1
-            sequence.accepted += 1
+            sequence.course.accepted += 1
             if sequence not in self._jobs:
                 return accepted
             self._scheduler.accept(sequence)
         if accepted < len(drafts) and sequence in self._jobs:
-            self._runner.rewind(sequence.state_slot, 1 + accepted)
+            self._runner.rewind(sequence.held.state_slot, 1 + accepted)
         return accepted
 
     def _choose(self, row: NDArray[np.float32], likeliest: int, sequence: TokenSequence, now: float) -> int:
@@ -305,9 +284,9 @@ class EngineLoop:
         return ended
 
     def _append(self, sequence: TokenSequence, token: int, logprob: TokenLogprob | None, now: float) -> None:
-        job = self._jobs[sequence]
+        job, course = self._jobs[sequence], sequence.course
         sequence.tokens.append(token)
-        sequence.first_token_at = sequence.first_token_at or now
+        course.first_token_at = course.first_token_at or now
         output = job.output
         event = output.push(token, logprob, is_last=sequence in self._timed and _is_due(sequence, now))
         if event is not None:
@@ -316,26 +295,26 @@ class EngineLoop:
             self._finish(sequence, output.finish_reason, now, stop=output.stop)
 
     def _publish(self) -> None:
-        """Hand over all events of a step at once, and what it took."""
-        batch, report = self._outbox, self._report
-        self._outbox, self._report = [], None
-        if batch or report is not None:
-            self._deliver(batch, report)
+        """Hand over all events of a step at once, and what the step took. They are kept if that fails."""
+        if self._outbox or self._report is not None:
+            self._deliver(self._outbox, self._report)
+            self._outbox, self._report = [], None
 
     def _finish(self, sequence: TokenSequence, reason: FinishReason, now: float, stop: str | int | None = None) -> None:
+        held, right = sequence.held, self._scheduler.speculation.predicted_right(sequence)
         event = FinishEvent(
             reason=reason,
             prompt_tokens=sequence.prompt_tokens,
             completion_tokens=sequence.new_tokens,
-            timings=sequence.timings(now),
-            cached_tokens=sequence.cached_tokens,
-            cache=sequence.cache_report,
-            preemptions=sequence.preemptions,
-            accepted_prediction_tokens=sequence.predicted_right,
-            rejected_prediction_tokens=len(sequence.request.prediction) - sequence.predicted_right,
+            timings=sequence.course.timings(now),
+            cached_tokens=held.cached_tokens,
+            cache=held.cache_report,
+            preemptions=sequence.standing.preemptions,
+            accepted_prediction_tokens=right,
+            rejected_prediction_tokens=len(sequence.request.prediction) - right,
             stop=stop,
             prompt_logprobs=tuple(sequence.prompt_logprobs),
-            embedding=sequence.embedding,
+            embedding=sequence.pooler.vector() if sequence.pooler is not None and sequence.pending == 0 else None,
         )
         self._end(sequence, event)
 
@@ -346,7 +325,14 @@ class EngineLoop:
         self._outbox.append((self._jobs.pop(sequence).stream, last))
 
     def _fail(self, sequence: TokenSequence, error: Exception) -> None:
-        """End one request by a fault of ours, or by one of its own that showed only now; no other is touched."""
+        """End one request, by a fault of ours or by an error of its own that showed only now; no other is touched.
+
+        What the model computed for a request with an error of its own is sound, and stays cached.
+        """
+        if isinstance(error, RequestError):
+            logger.warning("request %s ends with an error of its own: %s", sequence.request.id, error)
+            self._end(sequence, error)
+            return
         logger.error("fault while serving %s", sequence.request.id, exc_info=error)
         ours = EngineFaultError("The server failed on this request; report what its log says.")
         self._end(sequence, error if isinstance(error, OctavoError) else ours, is_faulty=True)

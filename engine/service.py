@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 from engine.config import EngineConfig
 from engine.errors import ContextLengthError, EngineNotReadyError, InputLengthError, QueueFullError, RequestError
@@ -97,7 +98,7 @@ class EngineService:
     @property
     def running(self) -> int:
         """Requests that hold a lane."""
-        return len(self._scheduler.running)
+        return len(self._engine.status.running)
 
     @property
     def waiting(self) -> int:
@@ -106,19 +107,11 @@ class EngineService:
 
     def status(self) -> EngineStatus:
         """Tell what runs now, as the engine's thread left it a moment ago."""
-        lanes = tuple(_lane_status(sequence) for sequence in tuple(self._scheduler.running))
-        return EngineStatus(
-            lanes=self._config.lanes,
-            running=lanes,
-            waiting=max(0, len(self._open) - len(lanes)),
-            blocks=self._memory.blocks,
-            free_blocks=self._memory.free_blocks,
-            cached_blocks=self._memory.cached_blocks,
-            looked_up_tokens=self._memory.looked_up_tokens,
-            hit_tokens=self._memory.hit_tokens,
-            evicted_blocks=self._memory.evicted_blocks,
+        told = self._engine.status
+        return replace(
+            told,
+            waiting=max(0, len(self._open) - len(told.running)),
             estimated_wait=self._lane_time.wait(len(self._open)),
-            itl_target_seconds=self._scheduler.target_seconds,
             alive=self._event_loop is None or (self._thread.is_alive() and not self._engine.is_stuck),
         )
 
@@ -295,18 +288,6 @@ class EngineService:
             self._on_end.pop(stream, lambda: None)()
         except Exception:
             logger.exception("fault after the end of a request")
-
-
-def _lane_status(sequence: TokenSequence) -> LaneStatus:
-    return LaneStatus(
-        id=sequence.request.id,
-        prompt_tokens=sequence.prompt_tokens,
-        computed_tokens=sequence.computed,
-        generated_tokens=sequence.new_tokens,
-        cached_tokens=sequence.cached_tokens,
-        preemptions=sequence.preemptions,
-        caller=sequence.request.caller,
-    )
 
 
 def _most_tokens(memory: Memory, context_length: int) -> int:

@@ -253,6 +253,6 @@ def _affordable_context(config: FamilyConfig, context: int, memory: MemoryPlan) 
 
 def _warm_up(runner: Runner) -> None:
     """Run once, so that no user waits for the last bits of compiling and page faults."""
-    logits = runner.run([SequenceRows([0], 0, ([0],) * len(runner.groups), True)])[0]
+    logits = runner.run([SequenceRows([0], 0, ([0],) * len(runner.groups), 1)])[0]
     if not np.isfinite(logits).all():
         raise UnsupportedModelError("The model gives logits that are not numbers; its file is damaged.")

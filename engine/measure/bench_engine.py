@@ -105,7 +105,7 @@ def _prefill(runner: Runner, prompt: int, tokens: list[int]) -> Step:
     def feed() -> None:
         for start in range(0, prompt, runner.max_rows):
             end = min(start + runner.max_rows, prompt)
-            runner.run([SequenceRows(tokens[start:end], start, tables, end == prompt)])
+            runner.run([SequenceRows(tokens[start:end], start, tables, int(end == prompt))])
 
     return feed
 
@@ -124,7 +124,7 @@ def _decode_steps(runner: Runner, options: BenchOptions, batch: int, tokens: lis
 
     def step(index: int) -> Step:
         rows = [
-            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, own, True)
+            SequenceRows([tokens[5000 + index * batch + s]], options.ctx0 + index, own, 1)
             for s, own in enumerate(tables)
         ]
 
@@ -154,7 +154,7 @@ def _decode_line(loaded: LoadedRunner, ctx0: int, batch: int, seconds: list[floa
 def _feed_context(runner: Runner, tokens: list[int], count: int, tables: tuple[list[int], ...]) -> None:
     for start in range(0, count, runner.max_rows):
         part = tokens[start : min(start + runner.max_rows, count)]
-        runner.run([SequenceRows(part, start, tables, False)])
+        runner.run([SequenceRows(part, start, tables, 0)])
 
 
 def _ledger_lines(runner: Runner, steps: Sequence[Step], warm_up: int, size: dict[str, int]) -> Iterator[Line]:

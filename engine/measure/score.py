@@ -39,10 +39,9 @@ def score_tokens(
     try:
         _check(tokens, runner.vocab_size, runner.context_length)
         tables = plain_tables(runner, len(tokens))
-        parts = [
-            runner.run([SequenceRows(tokens[start : start + chunk], start, tables, True, every_row=True)]).copy()
-            for start in range(0, len(tokens), chunk)
-        ]
+        starts = range(0, len(tokens), chunk)
+        steps = [SequenceRows(part := tokens[start : start + chunk], start, tables, len(part)) for start in starts]
+        parts = [runner.run([rows]).copy() for rows in steps]
     finally:
         runner.close()
     return np.concatenate(parts)

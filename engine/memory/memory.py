@@ -1,10 +1,10 @@
 """Everything that sequences hold of the runner, and what the prefix cache keeps of them; no clock, no threads."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.memory.block_digest import NO_SLOT, Node, root_digest
 from engine.memory.cache_report import explain
+from engine.memory.held import Held
 from engine.memory.persist import load, save
 from engine.memory.prefix_cache import PrefixCache
 from engine.request import CacheMiss, CacheReport
@@ -13,17 +13,6 @@ from engine.run.sequence import TokenSequence
 
 # In a long prompt, a state is kept this often for prompts that begin like it.
 SNAPSHOT_TOKENS = 512
-
-
-@dataclass(eq=False, slots=True)
-class _Held:
-    """What is known of a sequence that has a lane."""
-
-    path: list[Node]  # the root, then the node of each full block that is in the tree
-    begins: list[int]  # of each group: blocks that no row sees any more
-    fork: int = 0  # up to where others began like it when it came: their like will want the state there
-    rolling: Node | None = None  # whose state moves on as the sequence decodes
-    added_from: int | None = None  # the first place of the path where it added to the tree
 
 
 class Memory:
@@ -40,13 +29,12 @@ class Memory:
         self._runner = runner
         self._folder, self._identity = cache_folder, identity
         self._block_tokens = runner.block_tokens
-        self._is_recurrent = runner.state_slots > 0
+        self._has_states = runner.state_slots > 0
         self._cache = PrefixCache(
-            runner.groups, runner.block_tokens, range(lanes, runner.state_slots), self._is_recurrent
+            runner.groups, runner.block_tokens, range(lanes, runner.state_slots), self._has_states
         )
         self._pools = self._cache.pools
         self._free_lanes = list(reversed(range(lanes)))
-        self._held: dict[TokenSequence, _Held] = {}
         self._snapshot_every = -(-SNAPSHOT_TOKENS // self._block_tokens) * self._block_tokens
         self._has_snapshots = runner.state_slots > lanes
         self._has_windows = any(group.window for group in runner.groups)
@@ -99,7 +87,7 @@ class Memory:
         """Up to how many positions grow() could give a sequence blocks now."""
         return min(
             (len(table) + pool.available_blocks) * self._block_tokens
-            for table, pool in zip(sequence.tables, self._pools, strict=True)
+            for table, pool in zip(sequence.held.tables, self._pools, strict=True)
         )
 
     def _most_blocks(self, tokens: int, window: int) -> int:
@@ -113,15 +101,16 @@ class Memory:
 
         At least its last token stays to be computed. One that was preempted begins again in the same way.
         """
-        assert sequence not in self._held and sequence.computed == 0
+        held = sequence.held
+        assert not held.path
         root = self._cache.root(_digest_of(sequence))
         self._cache.use(root)
-        self._held[sequence] = _Held([root], [0] * len(self._pools))
-        sequence.tables = tuple([] for _ in self._pools)
-        sequence.state_slot = self._free_lanes.pop()
+        held.path, held.begins = [root], [0] * len(self._pools)
+        held.tables = tuple([] for _ in self._pools)
+        held.state_slot = self._free_lanes.pop()
         try:
             taken = self._take_cached(sequence)
-            if not sequence.preemptions:
+            if not sequence.standing.preemptions:
                 self.looked_up_tokens += sequence.prompt_tokens
                 self._note_taken(sequence, taken)
         except BaseException:
@@ -135,81 +124,85 @@ class Memory:
         and of equal prompts that arrived together, only the first computes what they share.
         """
         taken = self._take_cached(sequence)
-        if taken and not sequence.preemptions:
+        if taken and not sequence.standing.preemptions:
             self._note_taken(sequence, taken)
         return taken
 
     def holds(self, sequence: TokenSequence, tokens: int) -> bool:
         """Whether a sequence has blocks for positions below `tokens`."""
-        tables = sequence.tables
+        tables = sequence.held.tables
         return bool(tables) and tokens <= len(tables[0]) * self._block_tokens
 
     def grow(self, sequence: TokenSequence, tokens: int) -> bool:
         """Give a sequence blocks for positions below `tokens`; False, and nothing taken, if there are too few."""
         if self.reach(sequence) < tokens:
             return False
-        for group, table in enumerate(sequence.tables):
+        for group, table in enumerate(sequence.held.tables):
             for _ in range(self.blocks_for(tokens) - len(table)):
                 table.append(NO_BLOCK)  # before the block is taken, so that no failure can lose it
                 table[-1] = self._cache.take(group)
         return True
 
     def chunk_end(self, sequence: TokenSequence, end: int) -> int:
-        """Where rows planned up to `end` have to stop, so that the state there can be kept."""
+        """Where rows planned up to `end` must stop, so that the state there can be kept."""
         if not self._has_snapshots:
             return end
-        step = self._snapshot_every
-        fork = self._held[sequence].fork
-        stops = (fork, self._last_boundary(sequence), (sequence.computed // step + 1) * step)
-        return min([stop for stop in stops if sequence.computed < stop < end], default=end)
+        held, step = sequence.held, self._snapshot_every
+        stops = (held.fork, self._last_boundary(sequence), (held.computed // step + 1) * step)
+        return min([stop for stop in stops if held.computed < stop < end], default=end)
 
-    def note_computed(self, sequence: TokenSequence) -> None:
-        """Take note that sequence.computed has advanced.
+    def advance(self, sequence: TokenSequence, rows: int) -> None:
+        """Note that the next rows of a sequence were computed.
 
-        Full blocks are found by others from now on, a state that is worth it is kept, and blocks that no later row sees
-        are given back.
+        Others find its full blocks from now on, a state that is worth a snapshot is kept, and blocks that no later row
+        sees are given back.
         """
-        held = self._held[sequence]
-        if sequence.computed >= len(held.path) * self._block_tokens:
-            self._register(sequence, held)
+        held = sequence.held
+        held.computed += rows
+        if held.computed >= len(held.path) * self._block_tokens:
+            self._register(sequence)
         if self._has_snapshots:
-            self._snapshot(sequence, held)
+            self._snapshot(sequence)
         if self._has_windows:
-            self._give_back(sequence, held)
+            self._give_back(held)
 
     def release(self, sequence: TokenSequence) -> None:
         """Take back all that a sequence holds, if it holds anything; what the tree has of it stays cached."""
-        held = self._held.pop(sequence, None)
-        if held is None:
+        held = sequence.held
+        if not held.path:
             return
         end = held.path[-1]
-        if sequence.computed // self._block_tokens == end.depth and not end.is_gone:
+        if held.computed // self._block_tokens == end.depth and not end.is_gone:
             self._cache.note_tail(end, self._cache.block_after(end, _keys(sequence)))
-        self._release(sequence, held)
+        self._release(held)
 
     def forget(self, sequence: TokenSequence) -> None:
         """Take back all that a sequence holds after a fault: nothing that it computed is believed any more."""
-        held = self._held.pop(sequence, None)
-        if held is None:
+        held = sequence.held
+        if not held.path:
             return
         if held.added_from is not None:
             self._cache.detach(held.path[held.added_from])
         for node in list(held.path[-1].children.values()):
             self._cache.settle(node)  # the fault may have come between making it and filling it
-        self._release(sequence, held)
+        self._release(held)
+
+    def forget_hit(self, sequence: TokenSequence) -> None:
+        """A sequence loses its lane before its first rows: what it finds next time counts as its first hit."""
+        sequence.held.cached_tokens = 0
 
     def drop_cached(self, sequence: TokenSequence) -> None:
         """Cache nothing any more of a caller's division that a sequence belonged to and none that runs does."""
         self._cache.drop_root(_digest_of(sequence))
 
-    def _release(self, sequence: TokenSequence, held: _Held) -> None:
-        for group, table in enumerate(sequence.tables):
+    def _release(self, held: Held) -> None:
+        for group, table in enumerate(held.tables):
             for index in range(len(table)):
-                self._put(group, table, index, NO_BLOCK, held)
+                self._put(held, group, index, NO_BLOCK)
         for node in reversed(held.path):
             self._cache.leave(node)
-        self._free_lanes.append(sequence.state_slot)
-        sequence.tables, sequence.state_slot, sequence.computed = (), 0, 0
+        self._free_lanes.append(held.state_slot)
+        held.clear()
 
     # What outlives the process
 
@@ -229,101 +222,103 @@ class Memory:
         """Go on from where the cached prefix ends, if that is beyond what is computed; returns the tokens gained."""
         if sequence.needs_whole_prompt:
             return 0
-        held = self._held[sequence]
+        held = sequence.held
         here = len(held.path) - 1
-        have = [here - begin for begin in held.begins]
-        nodes, alike = self._cache.hit(held.path[-1], _keys(sequence), have)
-        if sequence.computed == 0:
+        unbroken = [here - begin for begin in held.begins]
+        nodes, alike = self._cache.hit(held.path[-1], _keys(sequence), unbroken)
+        if held.computed == 0:
             held.fork = alike * self._block_tokens
         position = nodes[-1].depth * self._block_tokens if nodes else 0
-        if position <= sequence.computed:
+        if position <= held.computed:
             return 0
         for index, node in enumerate(nodes, here):
-            self._adopt(sequence, held, index, node, position)
-        if self._is_recurrent:
-            self._runner.copy_state(nodes[-1].state, sequence.state_slot)
+            self._adopt(held, index, node, position)
+        if self._has_states:
+            self._runner.copy_state(nodes[-1].state, held.state_slot)
             self._cache.touch_state(nodes[-1])
-        gained, sequence.computed = position - sequence.computed, position
-        self._give_back(sequence, held)
+        gained, held.computed = position - held.computed, position
+        self._give_back(held)
         return gained
 
-    def _adopt(self, sequence: TokenSequence, held: _Held, index: int, node: Node, position: int) -> None:
-        """Refer to a node's blocks, but for those that rows from `position` on do not see."""
+    def _adopt(self, held: Held, index: int, node: Node, position: int) -> None:
+        """Refer to a node's blocks, except those that rows from `position` on do not see."""
         self._join(held, node)
-        for group, table in enumerate(sequence.tables):
+        for group, table in enumerate(held.tables):
             if index == len(table):
                 table.append(NO_BLOCK)
             is_seen = index >= self._cache.first_seen(group, position)
-            self._put(group, table, index, self._cache.share(node, group) if is_seen else NO_BLOCK, held)
+            self._put(held, group, index, self._cache.share(node, group) if is_seen else NO_BLOCK)
 
     def _note_taken(self, sequence: TokenSequence, taken: int) -> None:
-        taken = min(taken, sequence.prompt_tokens - sequence.cached_tokens)
+        held = sequence.held
+        taken = min(taken, sequence.prompt_tokens - held.cached_tokens)
         self.hit_tokens += taken
-        sequence.cached_tokens += taken
+        held.cached_tokens += taken
         if sequence.request.explains_cache:
-            sequence.cache_report = self._report(sequence)
+            held.cache_report = self._report(sequence)
 
     def _report(self, sequence: TokenSequence) -> CacheReport:
         if sequence.needs_whole_prompt:
             return CacheReport(0, 0, CacheMiss.OFF)
-        root, prompt = self._held[sequence].path[0], _keys(sequence)[: sequence.prompt_tokens]
-        return explain(self._cache, root, prompt, sequence.cached_tokens, self._block_tokens)
+        held, prompt = sequence.held, _keys(sequence)[: sequence.prompt_tokens]
+        return explain(self._cache, held.path[0], prompt, held.cached_tokens, self._block_tokens)
 
-    def _register(self, sequence: TokenSequence, held: _Held) -> None:
+    def _register(self, sequence: TokenSequence) -> None:
         """Put the blocks that have become full into the tree, or refer to those that are there already."""
-        for index in range(len(held.path) - 1, sequence.computed // self._block_tokens):
+        held = sequence.held
+        for index in range(len(held.path) - 1, held.computed // self._block_tokens):
             node = self._cache.add_child(held.path[-1], self._cache.block_after(held.path[-1], _keys(sequence)))
             if node is None:
                 return
             self._join(held, node)
-            for group, table in enumerate(sequence.tables):
+            for group, table in enumerate(held.tables):
                 if table[index] == NO_BLOCK:
                     continue
                 if node.blocks[group] == NO_BLOCK:
                     self._mark_added(held)
                     self._cache.hold(node, group, table[index])
                 elif node.blocks[group] != table[index]:  # the same bits, by the laws of determinism
-                    self._put(group, table, index, self._cache.share(node, group), held)
+                    self._put(held, group, index, self._cache.share(node, group))
 
-    def _snapshot(self, sequence: TokenSequence, held: _Held) -> None:
+    def _snapshot(self, sequence: TokenSequence) -> None:
         """Keep the state where prompts part, where one's last full block ends, at regular places, and at the end."""
-        position, node = sequence.computed, held.path[-1]
+        held = sequence.held
+        position, node = held.computed, held.path[-1]
         if position != node.depth * self._block_tokens or node.state != NO_SLOT:
             return
         if position % self._snapshot_every == 0 or position in (held.fork, self._last_boundary(sequence)):
-            self._keep_state(sequence, held, node)
-        elif sequence.pending == 0 and self._keep_state(sequence, held, node, held.rolling):
+            self._keep_state(held, node)
+        elif sequence.pending == 0 and self._keep_state(held, node, held.rolling):
             held.rolling = node
 
-    def _keep_state(self, sequence: TokenSequence, held: _Held, node: Node, reusing: Node | None = None) -> bool:
-        self._cache.snapshot(node, lambda slot: self._runner.copy_state(sequence.state_slot, slot), reusing)
+    def _keep_state(self, held: Held, node: Node, reusing: Node | None = None) -> bool:
+        self._cache.snapshot(node, lambda slot: self._runner.copy_state(held.state_slot, slot), reusing)
         if node.state == NO_SLOT:
             return False
         self._mark_added(held)
         return True
 
-    def _give_back(self, sequence: TokenSequence, held: _Held) -> None:
-        """Refer no more to blocks that no row from sequence.computed on sees."""
-        for group, table in enumerate(sequence.tables):
-            first = self._cache.first_seen(group, sequence.computed)
+    def _give_back(self, held: Held) -> None:
+        """Refer no more to blocks that no later row sees."""
+        for group in range(len(held.tables)):
+            first = self._cache.first_seen(group, held.computed)
             for index in range(held.begins[group], first):
-                self._put(group, table, index, NO_BLOCK, held, was_passed=True)
+                self._put(held, group, index, NO_BLOCK, was_passed=True)
             held.begins[group] = max(first, held.begins[group])
 
-    def _put(
-        self, group: int, table: list[int], index: int, block: int, held: _Held, *, was_passed: bool = False
-    ) -> None:
+    def _put(self, held: Held, group: int, index: int, block: int, *, was_passed: bool = False) -> None:
         """Put a block, or none, into a table in place of what is there."""
+        table = held.tables[group]
         old, table[index] = table[index], block
         if old != NO_BLOCK:
             node = held.path[index + 1] if index + 1 < len(held.path) else None
             self._cache.release(group, old, node, was_passed=was_passed)
 
-    def _join(self, held: _Held, node: Node) -> None:
+    def _join(self, held: Held, node: Node) -> None:
         held.path.append(node)
         self._cache.use(node)
 
-    def _mark_added(self, held: _Held) -> None:
+    def _mark_added(self, held: Held) -> None:
         """Note that the last node of the path has something of this sequence."""
         if held.added_from is None:
             held.added_from = len(held.path) - 1

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_KEPT_ROWS = 8  # of a step that keeps its states
+MAX_KEPT_ROWS = 8  # rows of one sequence in a step that keeps its states
 NO_BLOCK = -1  # in a block table: positions that no row of the sequence sees any more
 
 
@@ -26,16 +26,10 @@ class SequenceRows(NamedTuple):
     tokens: Sequence[int]  # fed at absolute positions position, position + 1, ...
     position: int
     block_tables: Sequence[Sequence[int]]  # of each group: block i holds positions i * block_tokens onwards
-    wants_logits: bool  # of the last row
-    every_row: bool = False  # logits of all rows, not of the last alone
-    final_rows: range = range(0)  # rows, counted from the first of these, whose final hidden state is wanted
-    state_slot: int = 0  # where the sequence's recurrent state is, if the model has any
-    keep_states: bool = False  # rows that may be taken back by `rewind`: no more than MAX_KEPT_ROWS
-
-    @property
-    def logit_rows(self) -> int:
-        """How many of the last of these rows logits are wanted of."""
-        return len(self.tokens) if self.every_row else int(self.wants_logits)
+    logit_rows: int  # number of trailing rows that need logits
+    final_rows: range = range(0)  # rows whose final hidden state is needed, counted from the first of these rows
+    state_slot: int = 0  # where the sequence's state is, if the model has layers with state
+    keep_states: bool = False  # the rows may be taken back by `rewind`: MAX_KEPT_ROWS at most
 
 
 class HasLikeliest(Protocol):

@@ -1,6 +1,10 @@
-"""What the engine tells of itself while it runs: light to import, for those who only watch."""
+"""What the engine tells of itself while it runs, and how it knows that a step hangs; light to import."""
 
+import math
 from dataclasses import dataclass
+
+LEAST_SECONDS = 5.0  # no step is thought to hang before that
+MARGIN = 4  # times what a step's rows would take if each were as slow as the slowest so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,36 @@ class StepReport:
     draft_rows: int = 0  # of tokens that were guessed
     preempted: int = 0  # sequences that gave their memory to others
     accepted_drafts: int = 0  # rows whose guess was right
+
+
+class StepWatch:
+    """Tells a step that hangs from one that is only long. Times are seconds of one clock.
+
+    The engine's thread writes it; any thread may ask.
+    """
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._rows = 1
+        self._limit = math.inf
+        self._slowest_row: float | None = None  # until a step has ended, none is judged
+
+    def begin(self, now: float, rows: int) -> None:
+        """A step of so many rows begins; of none, there is nothing to watch."""
+        if rows == 0:
+            return
+        self._rows = rows
+        if self._slowest_row is not None:
+            self._limit = max(LEAST_SECONDS, MARGIN * rows * self._slowest_row)
+        self._began = now
+
+    def end(self, now: float) -> None:
+        """The step has ended."""
+        if self._began is not None:
+            self._slowest_row = max(self._slowest_row or 0.0, (now - self._began) / self._rows)
+            self._began = None
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the step that runs should have ended long ago."""
+        began = self._began
+        return began is not None and now - began > self._limit

@@ -51,18 +51,18 @@ class WaitingQueue:
     def add(self, sequence: TokenSequence, running: Iterable[TokenSequence]) -> None:
         """Queue a sequence; one that was here before gets its old place. Those `running` may get later ranks."""
         waiting = self._by_caller.setdefault(sequence.request.caller, [])
-        if sequence.rank is None:
+        if sequence.standing.rank is None:
             self._arrived += 1
             priority = max(-PRIORITY_LIMIT, min(sequence.request.priority, PRIORITY_LIMIT))
             urgency = self._arrived + AGEING * priority
             # The number of arrival tells equal urgencies apart, so that the order is total.
-            sequence.rank = (urgency if self._across_callers else self._arrived, urgency, self._arrived)
+            sequence.standing.rank = (urgency if self._across_callers else self._arrived, urgency, self._arrived)
             if not self._across_callers:
                 behind = waiting[bisect(waiting, _urgency(sequence), key=_urgency) :]
                 own = (other for other in running if other.request.caller == sequence.request.caller)
                 behind += [other for other in own if _urgency(other) > _urgency(sequence)]
                 for other in behind:
-                    other.rank = (self._arrived, *_urgency(other))
+                    other.standing.rank = (self._arrived, *_urgency(other))
         insort(waiting, sequence, key=rank_of)
 
     def discard(self, sequence: TokenSequence) -> None:
@@ -90,8 +90,8 @@ class WaitingQueue:
 
 def rank_of(sequence: TokenSequence) -> tuple[int, int, int]:
     """Where a sequence stands among all: the lower, the earlier."""
-    assert sequence.rank is not None
-    return sequence.rank
+    assert sequence.standing.rank is not None
+    return sequence.standing.rank
 
 
 def _urgency(sequence: TokenSequence) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import math
 
 from engine.config import EngineConfig
-from engine.scheduling.pace import Chunk, Pace
+from engine.run.pace import Chunk, Pace
 
 TILE_ROWS = 16  # of the kernels' matrix tiles: rows beyond whole tiles take longer each
 LEAST_CHUNK = 16  # rows that are granted where the target leaves no room

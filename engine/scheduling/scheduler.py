@@ -10,18 +10,18 @@ urgent, and a rank gets later only a bounded number of times (see WaitingQueue).
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
+from engine.run.pace import Pace
 from engine.run.runner_protocol import MAX_KEPT_ROWS, ModelRunner
 from engine.run.sequence import TokenSequence
+from engine.run.status import EngineStatus, LaneStatus
+from engine.run.step import PlannedRows, StepPlan, planned_rows, step_plan
 from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
-from engine.scheduling.pace import Pace
-from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.speculation.speculation import Speculation
 
 MOST_REPEATS = 31  # of a plan in a row: then it is made anew, and the targets of its chunks with it
@@ -61,10 +61,21 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self.running or self.waiting)
 
-    @property
-    def target_seconds(self) -> float | None:
-        """What a step in which answers run beside prompts is to take at most; None before anything was measured."""
-        return self._chunks.last_target
+    def status(self) -> EngineStatus:
+        """Tell what runs now, for those outside the engine's thread."""
+        memory = self._memory
+        return EngineStatus(
+            lanes=self._config.lanes,
+            running=tuple([_lane_status(sequence) for sequence in self.running]),
+            waiting=len(self.waiting),
+            blocks=memory.blocks,
+            free_blocks=memory.free_blocks,
+            cached_blocks=memory.cached_blocks,
+            looked_up_tokens=memory.looked_up_tokens,
+            hit_tokens=memory.hit_tokens,
+            evicted_blocks=memory.evicted_blocks,
+            itl_target_seconds=self._chunks.last_target,
+        )
 
     def is_answering(self, sequence: TokenSequence) -> bool:
         """Whether a sequence has begun its answer and goes on with it, a token a step; one that was preempted waits."""
@@ -111,8 +122,11 @@ class Scheduler:
         return plan
 
     def _plan(self, planned: Iterable[PlannedRows]) -> StepPlan:
-        rows = tuple(rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
-        return StepPlan(rows, self._preempted, tuple(self._faults))
+        rows = (rows for rows in planned if rows.sequence in self.running)  # some may have had to give way
+        return step_plan(rows, self._preempted, self._faults)
+
+    def _rows(self, sequence: TokenSequence, count: int, drafts: tuple[int, ...] = ()) -> PlannedRows:
+        return planned_rows(sequence, count, drafts, needs_states=self.speculation.follows)
 
     def _goes_on(self, last: StepPlan) -> bool:
         """Whether the next step is like the last, one row further: nobody came or went, and all have room.
@@ -122,39 +136,41 @@ class Scheduler:
         if len(last.rows) != len(self.running) or self._repeats == MOST_REPEATS:
             return False
         for rows, sequence in zip(last.rows, self.running, strict=True):
-            end = sequence.computed + 1
+            end = sequence.held.computed + 1
             if rows.sequence is not sequence or len(sequence.tokens) != end or not self._memory.holds(sequence, end):
                 return False
-        return rows.wants_states == self.speculation.follows
+        return True
 
     def _again(self, last: StepPlan) -> StepPlan:
         self._repeats += 1
         self._chunks.pass_over()
-        rows = self._with_drafts(list(last.rows))
-        return self._plan(rows) if self._faults or any([row.drafts for row in rows]) else last
+        single = [self._rows(sequence, 1) for sequence in self.running]
+        rows = self._with_drafts(single)
+        if self._faults or any([row.drafts for row in rows]):
+            return self._plan(rows)
+        return last._replace(rows=tuple(rows))
 
-    def advance(self, rows: PlannedRows) -> None:
-        """Note that planned rows were computed, but for the drafts, of which nothing is known yet."""
-        rows.sequence.computed += rows.count
-        self._memory.note_computed(rows.sequence)
+    def advance(self, planned: PlannedRows) -> None:
+        """Note that planned rows were computed, except the drafts, of which nothing is known yet."""
+        self._memory.advance(planned.sequence, planned.known_rows)
 
     def accept(self, sequence: TokenSequence) -> None:
-        """Note that the first draft of those left is what the sequence has as its next token: its row is computed."""
-        sequence.computed += 1
-        self._memory.note_computed(sequence)
+        """Note that the first draft left is the sequence's next token: its row is computed."""
+        self._memory.advance(sequence, 1)
 
     def isolate(self, plan: StepPlan) -> None:
         """After a fault in a step of several: have what was planned computed again, each sequence alone.
 
-        A recurrent state may have moved on or not, so what has one begins again.
+        The states in slots may have moved on or not, so sequences that have one begin again.
         """
         self._last = None
-        for rows in plan.rows:
-            rows.sequence.alone_until = rows.sequence.computed + rows.count
-            if rows.drafts:
-                self.speculation.distrust(rows.sequence)
+        for planned in plan.rows:
+            sequence = planned.sequence
+            sequence.standing.alone_until = planned.rows.position + planned.known_rows
+            if planned.drafts:
+                self.speculation.distrust(sequence)
             if self._has_states:
-                self._preempt(rows.sequence)
+                self._preempt(sequence)
 
     # Admission
 
@@ -185,15 +201,15 @@ class Scheduler:
         has_room = self._unless_faulty(self._attach, sequence)
         if has_room is False:  # what the cache holds of it was the last room for its own rows
             self._stop(sequence)
-            sequence.cached_tokens = 0
+            self._memory.forget_hit(sequence)
             self._refused = now
         return has_room is not False
 
     def _next_blocks(self, sequence: TokenSequence) -> int:
         """How many blocks a sequence needs for its next rows; one at least, so that all that run have a reserve."""
         end = sequence.computed + min(sequence.pending, self._config.prefill_rows)
-        held = len(sequence.tables[0]) if sequence.tables else 0
-        return max(1, self._memory.blocks_for(end) - held)
+        tables = sequence.held.tables
+        return max(1, self._memory.blocks_for(end) - (len(tables[0]) if tables else 0))
 
     def _attach(self, sequence: TokenSequence) -> bool:
         self._memory.attach(sequence)
@@ -202,9 +218,9 @@ class Scheduler:
     # Rows
 
     def _chosen(self) -> list[TokenSequence]:
-        """Who takes part in the step: all, but that each suspect of a fault has steps of its own, every other one.
+        """Every running sequence, except that suspects of a fault alternate with the others, one suspect per step.
 
-        The others take turns with it, because a suspect that cannot grow has to give way to them.
+        The others take part in between because a suspect that cannot grow must give way to them.
         """
         suspects = [sequence for sequence in self.running if sequence.is_suspect]
         others = [sequence for sequence in self.running if not sequence.is_suspect]
@@ -216,11 +232,11 @@ class Scheduler:
         planned = []
         for sequence in among:
             if sequence.pending == 1 and self._has_grown(sequence, sequence.computed + 1):
-                planned.append(PlannedRows(sequence, 1, wants_states=self.speculation.follows))
+                planned.append(self._rows(sequence, 1))
         return planned
 
     def _with_drafts(self, single: list[PlannedRows]) -> list[PlannedRows]:
-        """Add guessed tokens to the rows of sequences that decode, where there is room without taking another's."""
+        """Add guessed tokens to the rows of sequences that decode, where that preempts nobody."""
         due = self.speculation.due([rows.sequence for rows in single])
         if not due:
             return single
@@ -234,11 +250,11 @@ class Scheduler:
             tokens = drafts.get(rows.sequence, ())
             end = rows.sequence.computed + 1 + len(tokens)
             has_room = bool(tokens) and self._unless_faulty(self._memory.grow, rows.sequence, end)
-            planned.append(replace(rows, drafts=tokens) if has_room else rows)
+            planned.append(self._rows(rows.sequence, 1, tokens) if has_room else rows)
         return planned
 
     def _draft_room(self, sequence: TokenSequence) -> int:
-        """How many drafts a sequence can have: what its answer, its memory and a state that goes back leave."""
+        """How many drafts a sequence can have: its answer, its memory and the way back of a state limit them."""
         if sequence not in self.running or sequence.new_tokens == 0 or sequence.is_suspect:
             return 0
         room = min(
@@ -258,15 +274,17 @@ class Scheduler:
         for sequence in among:
             if sequence.pending > 1 and sequence in self.running:
                 count = self._unless_faulty(self._chunk_rows, sequence, rows, logit_rows) or 0
-                chunk = PlannedRows(sequence, count, wants_states=self.speculation.follows)
-                if count and chunk.logit_rows <= logit_rows and self._has_grown(sequence, sequence.computed + count):
+                if count == 0:
+                    continue
+                chunk = self._rows(sequence, count)
+                if chunk.rows.logit_rows <= logit_rows and self._has_grown(sequence, sequence.computed + count):
                     planned.append(chunk)
                     rows -= count
-                    logit_rows -= chunk.logit_rows
+                    logit_rows -= chunk.rows.logit_rows
         return planned
 
     def _chunk_rows(self, sequence: TokenSequence, rows: int, logit_rows: int) -> int:
-        """How many of its next rows a prompt gets; no more than it has room for without taking another's, but one."""
+        """How many of its next rows a prompt gets. Limited to its own free room, at least 1."""
         self._memory.catch_up(sequence)
         room = max(1, self._memory.reach(sequence) - sequence.computed)
         wanted = min(sequence.pending, room, rows, logit_rows if sequence.is_scored else rows)
@@ -278,7 +296,7 @@ class Scheduler:
     # Memory
 
     def _has_grown(self, sequence: TokenSequence, tokens: int) -> bool:
-        """Make room for a sequence's positions below `tokens`, at the cost of the least urgent, be it itself."""
+        """Make room for positions below `tokens`, preempting the least urgent sequence (possibly this one)."""
         if self._memory.holds(sequence, tokens):
             return True
         while sequence in self.running:
@@ -289,7 +307,7 @@ class Scheduler:
         return False
 
     def _preempt(self, sequence: TokenSequence) -> None:
-        sequence.preemptions += 1
+        sequence.standing.preemptions += 1
         self._preempted += 1
         self._stop(sequence)
 
@@ -297,7 +315,6 @@ class Scheduler:
         """Take a lane and all memory from a sequence, which will begin again from its tokens."""
         self.running.remove(sequence)
         self._memory.release(sequence)
-        sequence.restart()
         self.waiting.add(sequence, self.running)
 
     def _unless_faulty(
@@ -314,3 +331,15 @@ class Scheduler:
             self._faults.append((sequence, error))
             self.remove(sequence, is_faulty=True)
             return None
+
+
+def _lane_status(sequence: TokenSequence) -> LaneStatus:
+    return LaneStatus(
+        id=sequence.request.id,
+        prompt_tokens=sequence.prompt_tokens,
+        computed_tokens=sequence.computed,
+        generated_tokens=sequence.new_tokens,
+        cached_tokens=sequence.held.cached_tokens,
+        preemptions=sequence.standing.preemptions,
+        caller=sequence.request.caller,
+    )

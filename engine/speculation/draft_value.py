@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.scheduling.pace import Pace
+from engine.run.pace import Pace
 
 LEAST_GAIN = 1.05  # times as fast as without drafts that a step should be
 FIRST_COST = 0.25  # of a step, that one draft row, or a round of the draft block, is taken to add until it was measured

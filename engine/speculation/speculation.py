@@ -22,13 +22,13 @@ import numpy as np
 
 from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
+from engine.run.pace import Pace
 from engine.run.runner_protocol import DraftModel, SequenceRows
 from engine.run.sequence import TokenSequence
-from engine.run.step import Computed
-from engine.scheduling.pace import Pace
+from engine.run.step import Computed, PlannedRows
 from engine.speculation.draft_budget import Acceptance, Account
 from engine.speculation.draft_value import Worth, could_gain
-from engine.speculation.drafters import NOTHING, Drafter, Guess, LookupDrafter, drafted_by_model
+from engine.speculation.drafters import NOTHING, Drafter, Guess, LookupDrafter, PredictionFollower, drafted_by_model
 
 
 class ModelDrafter:
@@ -40,26 +40,24 @@ class ModelDrafter:
 
     def room(self, sequence: TokenSequence) -> int:
         """How many tokens can be drafted: the rows after the first stand where the sequence has blocks already."""
-        return min(len(table) for table in sequence.tables) * self._block_tokens - sequence.computed + 1
+        return min(map(len, sequence.held.tables)) * self._block_tokens - sequence.computed + 1
 
     def follow(
         self, steps: list[Computed], wanted: Mapping[TokenSequence, int]
     ) -> dict[TokenSequence, tuple[int, ...]]:
         """Take in a step's rows, as far as they are right, and draft so many tokens of some of its sequences."""
-        alive = [step for step in steps if step.sequence.tables and step.sequence.computed > step.position]
+        alive = [step for step in steps if _has_right_rows(step.planned)]
         if not alive:
             return {}
-        batch = [_rows(step, wanted.get(step.sequence, 0) > 0) for step in alive]
+        batch = [_rows(step.planned, wanted.get(step.planned.sequence, 0) > 0) for step in alive]
         states = [step.final[: len(rows.tokens)] for step, rows in zip(alive, batch, strict=True)]
         self._draft.run(batch, np.concatenate(states))
-        asking = [step.sequence for step, rows in zip(alive, batch, strict=True) if rows.wants_logits]
+        asking = [step.planned.sequence for step, rows in zip(alive, batch, strict=True) if rows.logit_rows]
         drafts: dict[TokenSequence, tuple[int, ...]] = {}
         while asking:
             for sequence, token in zip(asking, self._draft.likeliest, strict=True):
-                drafts[sequence] = (
-                    *drafts.get(sequence, ()),
-                    max(token, 0),
-                )  # logits that are no numbers draft nothing good
+                # -1 stands for logits that are no numbers: no draft of theirs is right, and any token will do.
+                drafts[sequence] = (*drafts.get(sequence, ()), max(token, 0))
             going = [place for place, sequence in enumerate(asking) if len(drafts[sequence]) < wanted[sequence]]
             asking = [asking[place] for place in going]
             if asking:
@@ -67,17 +65,22 @@ class ModelDrafter:
         return drafts
 
 
-def _rows(step: Computed, is_last_wanted: bool) -> SequenceRows:
+def _has_right_rows(planned: PlannedRows) -> bool:
+    """Whether the sequence still has a lane, and some of these rows were right."""
+    return bool(planned.sequence.held.tables) and planned.sequence.computed > planned.rows.position
+
+
+def _rows(planned: PlannedRows, needs_draft: bool) -> SequenceRows:
     """The token after each row of a step that was right."""
-    sequence = step.sequence
-    tokens = sequence.tokens[step.position + 1 : sequence.computed + 1]
-    final = range(len(tokens) - 1, len(tokens)) if is_last_wanted else range(0)
-    return SequenceRows(tokens, step.position, sequence.tables, is_last_wanted, final_rows=final)
+    sequence, position = planned.sequence, planned.rows.position
+    tokens = sequence.tokens[position + 1 : sequence.computed + 1]
+    final = range(len(tokens) - 1, len(tokens)) if needs_draft else range(0)
+    return SequenceRows(tokens, position, sequence.held.tables, 1 if needs_draft else 0, final)
 
 
 def _next_row(sequence: TokenSequence, drafts: tuple[int, ...]) -> SequenceRows:
     position = sequence.computed - 1 + len(drafts)
-    return SequenceRows(drafts[-1:], position, sequence.tables, True, final_rows=range(1))
+    return SequenceRows(drafts[-1:], position, sequence.held.tables, 1, range(1))
 
 
 logger = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class _Answer:
 
     drafters: list[Drafter]
     acceptance: Acceptance
+    prediction: PredictionFollower | None  # one of the drafters, if the request has a prediction
     account: Account = field(default_factory=Account)
     guess: Guess = NOTHING
     tried: int = 0  # of the guess
@@ -119,6 +123,11 @@ class _Answer:
             right = self.acceptance.note(self.guess, came)
             self.account.note(len(came), min(right, self.tried))
         self.guessed_at, self.guess, self.tried = len(tokens), NOTHING, 0
+
+
+def _is_ready(sequence: TokenSequence) -> bool:
+    """Whether a sequence has a lane and decodes."""
+    return bool(sequence.held.tables) and sequence.pending == 1 and sequence.new_tokens > 0
 
 
 class Speculation:
@@ -187,7 +196,7 @@ class Speculation:
         """Have the draft block take in a step's rows, and guess for the next; returns how many rounds that took."""
         if self._model is None:
             return 0
-        ready = [s.sequence for s in steps if s.sequence.tables and s.sequence.pending == 1 and s.sequence.new_tokens]
+        ready = [step.planned.sequence for step in steps if _is_ready(step.planned.sequence)]
         wanted = self._wanted(ready) if 0 < len(ready) < self._knee else {}
         for sequence, tokens in self._model.follow(steps, wanted).items():
             self._answers[sequence].guess = drafted_by_model(tokens)
@@ -201,6 +210,15 @@ class Speculation:
         """Do without the draft block: it has failed."""
         self._model = None
 
+    def predicted_right(self, sequence: TokenSequence) -> int:
+        """How many tokens of the request's prediction have come where they were expected, whether tried or not."""
+        if not sequence.request.prediction:
+            return 0
+        follower = self._answer(sequence).prediction
+        assert follower is not None
+        follower.follow(sequence.tokens)
+        return follower.accepted
+
     def drop(self, sequence: TokenSequence) -> None:
         """Forget a sequence that has ended."""
         self._answers.pop(sequence, None)
@@ -208,9 +226,12 @@ class Speculation:
     def _answer(self, sequence: TokenSequence) -> _Answer:
         answer = self._answers.get(sequence)
         if answer is None:
-            drafters: list[Drafter] = [] if sequence.prediction is None else [sequence.prediction]
-            drafters += [LookupDrafter()] if self._looks_up else []
-            answer = self._answers[sequence] = _Answer(drafters, Acceptance(self._shared))
+            predicted = sequence.request.prediction
+            prediction = PredictionFollower(predicted, sequence.prompt_tokens) if predicted else None
+            lookup = LookupDrafter() if self._looks_up else None
+            drafters: tuple[Drafter | None, ...] = (prediction, lookup)
+            answer = _Answer([one for one in drafters if one is not None], Acceptance(self._shared), prediction)
+            self._answers[sequence] = answer
         return answer
 
     def _guessed(self, sequence: TokenSequence) -> _Answer:

@@ -24,7 +24,7 @@ def logit_bits(path: Path) -> str:
     with loaded(path, rows=8) as runner:
         for rows in STEPS:
             tokens = [7 + (position + row) * 11 % 200 for row in range(rows)]
-            told += runner.run([SequenceRows(tokens, position, ([0],), True, every_row=True)]).tobytes().hex()
+            told += runner.run([SequenceRows(tokens, position, ([0],), len(tokens))]).tobytes().hex()
             position += rows
     return told
 

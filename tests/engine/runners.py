@@ -59,7 +59,7 @@ def feed(runner: Runner, tokens: Sequence[int], table: Sequence[int], chunk: int
     """
     tables = (table,) * len(runner.groups)
     parts = [
-        runner.run([SequenceRows(tokens[at : at + chunk], start + at, tables, True, every_row=True)]).copy()
+        runner.run([SequenceRows(tokens[at : at + chunk], start + at, tables, len(tokens[at : at + chunk]))]).copy()
         for at in range(0, len(tokens), chunk)
     ]
     return np.concatenate(parts)

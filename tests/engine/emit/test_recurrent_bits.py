@@ -53,7 +53,7 @@ def state(runner: Runner, tokens: list[int], expected: Float32) -> bytes:
 def step(tokens: list[int], position: int, slot: int, *, keep: bool = False) -> SequenceRows:
     """Rows of the sequence whose blocks follow from its slot."""
     blocks = range(slot * 4, slot * 4 + 4)
-    return SequenceRows(tokens, position, (blocks,), True, every_row=True, state_slot=slot, keep_states=keep)
+    return SequenceRows(tokens, position, (blocks,), len(tokens), state_slot=slot, keep_states=keep)
 
 
 @pytest.mark.parametrize(("threads", "chunk"), [(1, 512), (2, 7), (3, 64)])
@@ -155,16 +155,16 @@ def drafts(runner: Runner, tokens: list[int], chunk: int) -> Float32:
     for at in range(0, TOKENS - 1, chunk):
         after = tokens[at + 1 : at + 1 + chunk]
         rows = tokens[at : at + len(after)]
-        runner.run([SequenceRows(rows, at, (table,), False, final_rows=range(len(rows)))])
+        runner.run([SequenceRows(rows, at, (table,), 0, final_rows=range(len(rows)))])
         states = runner.final.copy()
-        logits.append(draft.run([SequenceRows(after, at, (table,), True, every_row=True)], states).copy())
+        logits.append(draft.run([SequenceRows(after, at, (table,), len(after))], states).copy())
     return np.concatenate(logits)
 
 
 def test_a_model_without_recurrent_layers_has_no_states(tmp_path: Path) -> None:
     with loaded(write_tiny_llama(tmp_path / "tiny.gguf")) as runner:
         assert (runner.state_slots, runner.state_bytes, runner.draft) == (0, 0, None)
-        runner.run([SequenceRows([1, 2], 0, ([0],), True, keep_states=True)])
+        runner.run([SequenceRows([1, 2], 0, ([0],), 1, keep_states=True)])
         runner.rewind(0, 1)
         with pytest.raises(IndexError, match="no recurrent state"):
             runner.copy_state(0, 1)

@@ -64,7 +64,7 @@ def test_a_prefill_then_single_tokens_give_the_golden_logits(
 
 
 def test_every_layer_leaves_the_golden_stream(runner: Runner, golden: Arrays, ids: list[int], table: list[int]) -> None:
-    rows = SequenceRows(ids, 0, (table,), True, final_rows=range(len(ids)))
+    rows = SequenceRows(ids, 0, (table,), 1, final_rows=range(len(ids)))
     streams, _ = runner.trace([rows])
     for layer in range(LAYERS):
         first, last = golden["hidden_layers_first24"][layer], golden["hidden_layers_last"][layer]
@@ -92,11 +92,11 @@ def test_drafts_have_the_golden_logits(
 ) -> None:
     draft = runner.draft
     assert draft is not None
-    runner.run([SequenceRows(ids, 0, (table,), True, final_rows=range(len(ids)))])
+    runner.run([SequenceRows(ids, 0, (table,), 1, final_rows=range(len(ids)))])
     states, logits, finals = runner.final.copy(), [], []
     for at in range(0, len(ids) - 1, chunk):
         tokens = ids[at + 1 : at + 1 + chunk]
-        rows = SequenceRows(tokens, at, (table,), True, every_row=True, final_rows=range(len(tokens)))
+        rows = SequenceRows(tokens, at, (table,), len(tokens), final_rows=range(len(tokens)))
         logits.append(draft.run([rows], states[at : at + len(tokens)]).copy())
         finals.append(draft.final.copy())
     check(np.concatenate(logits), golden["mtp_logits"])
@@ -124,12 +124,13 @@ def tiny(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_float_activations_agree_with_the_float64_reading(tiny: Path) -> None:
     tokens, reference = np.random.default_rng(0).integers(0, 288, 70).tolist(), ReferenceQwen35(tiny)
     with loaded(tiny, activations="f32", kv_type="f32") as runner:
-        rows = SequenceRows(tokens, 0, ((0, 1),), True, every_row=True, final_rows=range(len(tokens)))
+        rows = SequenceRows(tokens, 0, ((0, 1),), len(tokens), final_rows=range(len(tokens)))
         check(runner.run([rows]), reference.logits(tokens))
         if runner.draft is not None:
             states = runner.final[:-1].copy()
             check(
-                runner.draft.run([SequenceRows(tokens[1:], 0, ((0, 1),), True, True)], states), reference.draft(tokens)
+                runner.draft.run([SequenceRows(tokens[1:], 0, ((0, 1),), len(tokens[1:]))], states),
+                reference.draft(tokens),
             )
 
 

@@ -30,10 +30,12 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def trunk_and_draft(runner: Runner) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Logits after each token, and the draft's."""
-    rows = SequenceRows(TOKENS, 0, TABLES, True, every_row=True, final_rows=range(len(TOKENS)))
+    rows = SequenceRows(TOKENS, 0, TABLES, len(TOKENS), final_rows=range(len(TOKENS)))
     logits = runner.run([rows]).copy()
     assert runner.draft is not None
-    return logits, runner.draft.run([SequenceRows(TOKENS[1:], 0, TABLES, True, True)], runner.final[:-1].copy()).copy()
+    return logits, runner.draft.run(
+        [SequenceRows(TOKENS[1:], 0, TABLES, len(TOKENS[1:]))], runner.final[:-1].copy()
+    ).copy()
 
 
 def check(found: NDArray[np.floating], expected: NDArray[np.floating]) -> None:

@@ -31,11 +31,11 @@ def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trunk_and_draft(runner: Runner, ids: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     tables = (list(range(blocks_for(len(ids)))),)
-    rows = SequenceRows(ids, 0, tables, True, every_row=True, final_rows=range(len(ids)))
+    rows = SequenceRows(ids, 0, tables, len(ids), final_rows=range(len(ids)))
     logits = runner.run([rows]).copy()
     assert runner.draft is not None
     states = runner.final[:-1].copy()
-    return logits, runner.draft.run([SequenceRows(ids[1:], 0, tables, True, every_row=True)], states).copy()
+    return logits, runner.draft.run([SequenceRows(ids[1:], 0, tables, len(ids[1:]))], states).copy()
 
 
 @pytest.mark.parametrize("activations", ["f32", "int8"])
@@ -81,7 +81,7 @@ def test_a_trunk_alone_takes_less_and_has_the_same_bits(trunk: Path) -> None:
     ids = list(range(40))
     with loaded(WHOLE) as whole, loaded(WHOLE, opened=open_trunk) as alone:
         assert whole.draft is not None and alone.draft is None
-        rows = SequenceRows(ids, 0, ([0],), True, every_row=True)
+        rows = SequenceRows(ids, 0, ([0],), len(ids))
         assert same_bits(whole.run([rows]).copy(), alone.run([rows]).copy())
         assert 3 * alone.groups[0].block_bytes == 2 * whole.groups[0].block_bytes
 

@@ -62,7 +62,7 @@ def bits(model: Path) -> str:
     """The logits where kernels are compiled in the process that runs them."""
     runner = load_runner(GgufFile.open(model), EngineConfig(), lambda stage, share: None).runner
     try:
-        return runner.run([SequenceRows([1, 2, 3], 0, ([0],), True)]).tobytes().hex()
+        return runner.run([SequenceRows([1, 2, 3], 0, ([0],), 1)]).tobytes().hex()
     finally:
         runner.close()
 

@@ -120,7 +120,7 @@ def test_neighbours_arrivals_and_aborts_change_no_event_of_a_request(seed: int) 
             bench.loop.abort(victim.sequence)
             aborted.add(victim.stream)
         bench.step()
-        held = {block for sequence in bench.scheduler.running for block in sequence.tables[0]}
+        held = {block for sequence in bench.scheduler.running for block in sequence.held.tables[0]}
         assert len(held) == bench.memory.blocks - bench.memory.free_blocks
     bench.finish()
     for one in heard:

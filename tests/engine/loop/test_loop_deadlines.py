@@ -46,7 +46,7 @@ def test_a_deadline_counts_while_a_request_waits_after_preemption_and_no_further
     bench = Bench(runner, EngineConfig(lanes=2, speculation="off"), clock=lambda: now)
     mate = bench.submit(a_request(letters("abcd"), max_tokens=24, ignore_eos=True))
     timed = bench.submit(a_request(letters("bcda"), max_tokens=24, ignore_eos=True, max_seconds=5.0))
-    while timed.job.sequence.preemptions == 0:
+    while timed.job.sequence.standing.preemptions == 0:
         bench.step()
     assert timed.job.sequence in bench.scheduler.waiting
     said = len(timed.tokens)
@@ -66,7 +66,7 @@ def test_a_deadline_counts_while_a_preempted_answer_is_computed_again() -> None:
     mate = bench.submit(a_request(letters("abcd"), max_tokens=24, ignore_eos=True))
     timed = bench.submit(a_request(letters("bcda"), max_tokens=24, ignore_eos=True, max_seconds=5.0))
     sequence = timed.job.sequence
-    while not (sequence.preemptions and sequence in bench.scheduler.running):
+    while not (sequence.standing.preemptions and sequence in bench.scheduler.running):
         bench.step()
     said, now = len(timed.tokens), now + 6
     assert sequence.pending > 1 and finish_of(mate)
@@ -82,7 +82,7 @@ def test_text_that_was_held_back_comes_with_the_end_of_a_request_that_waits() ->
     bench = Bench(runner, EngineConfig(lanes=2, speculation="off"), clock=lambda: now)
     bench.submit(a_request(letters("abcd"), max_tokens=24, ignore_eos=True))
     timed = bench.submit(a_request(letters("bcda"), max_tokens=24, stop=(" a",), max_seconds=5.0))
-    while timed.job.sequence.preemptions == 0:
+    while timed.job.sequence.standing.preemptions == 0:
         bench.step()
     tokens = timed.job.sequence.new_tokens
     now += 6

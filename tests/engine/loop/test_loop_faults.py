@@ -42,7 +42,7 @@ def test_a_request_that_breaks_the_runner_ends_alone_whatever_the_step(
     broken = heard[1].job.sequence
 
     def break_on_poison(batch: Rows[SequenceRows]) -> None:
-        if broken.new_tokens == fault_step - 1 and any(rows.block_tables is broken.tables for rows in batch):
+        if broken.new_tokens == fault_step - 1 and any(rows.block_tables is broken.held.tables for rows in batch):
             raise MemoryError("no room")
 
     bench.runner.before_run = break_on_poison
@@ -108,9 +108,7 @@ def test_a_broken_or_hopeless_grammar_ends_its_request_alone() -> None:
     assert essence(heard[0].items) == essence(alone(heard[0].job.sequence.request))
 
 
-@pytest.mark.parametrize(
-    "place", ["attach", "catch_up", "reach", "chunk_end", "grow", "note_computed", "choose", "score"]
-)
+@pytest.mark.parametrize("place", ["attach", "catch_up", "reach", "chunk_end", "grow", "advance", "choose", "score"])
 def test_no_memory_at_any_point_of_a_request_s_way_ends_that_request_only(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from engine.run.runner_protocol import SequenceRows
 from tests.engine.runners import loaded, same_bits
 from tests.tiny_models import write_tiny_llama
 
-STEP = [SequenceRows([5, 17, 250], 0, ([0],), True)]
+STEP = [SequenceRows([5, 17, 250], 0, ([0],), 1)]
 
 
 @pytest.fixture(scope="module")

@@ -45,11 +45,10 @@ class MemoryBench:
         if not self.memory.grow(sequence, end):
             return False
         fed = sequence.tokens[sequence.computed : end]
-        batch = [SequenceRows(fed, sequence.computed, sequence.tables, True, state_slot=sequence.state_slot)]
+        batch = [SequenceRows(fed, sequence.computed, sequence.held.tables, 1, state_slot=sequence.held.state_slot)]
         (logits,) = self.runner.run(batch)
         assert np.array_equal(logits, hashed_logits(tuple(sequence.tokens[:end])))
-        sequence.computed = end
-        self.memory.note_computed(sequence)
+        self.memory.advance(sequence, len(fed))
         if not sequence.pending:
             sequence.tokens.append(int(logits.argmax()))
         return True
@@ -80,13 +79,13 @@ class MemoryBench:
         """How many tokens a request would find, if it came now and left at once."""
         sequence = self.start(prompt, **request)
         self.end(sequence)
-        return sequence.cached_tokens
+        return sequence.held.cached_tokens
 
     def cached_then_answered(self, prompt: tuple[int, ...] | Prompt) -> int:
         """How many tokens a request finds that runs to its end."""
         sequence = self.generate(self.start(prompt), 2)
         self.end(sequence)
-        return sequence.cached_tokens
+        return sequence.held.cached_tokens
 
     def nodes(self) -> list[Node]:
         return list(self.memory._cache.nodes())
@@ -100,7 +99,7 @@ class MemoryBench:
 
     def _check_blocks(self, group: int) -> None:
         pool = self.memory._pools[group]
-        named = Counter(b for sequence in self.running for b in sequence.tables[group] if b != NO_BLOCK)
+        named = Counter(b for sequence in self.running for b in sequence.held.tables[group] if b != NO_BLOCK)
         kept = Counter(node.blocks[group] for node in self.nodes() if node.blocks[group] != NO_BLOCK)
         blocks = range(pool.n_blocks)
         assert [pool.references(block) for block in blocks] == [named[block] for block in blocks]
@@ -109,7 +108,7 @@ class MemoryBench:
         assert sorted(pool._free) == [block for block in blocks if not named[block] and not kept[block]]
         assert pool.cached_blocks == sum(not named[block] for block in kept)
         for sequence in self.running:
-            for block in sequence.tables[group][sequence.computed // BLOCK_TOKENS :]:
+            for block in sequence.held.tables[group][sequence.computed // BLOCK_TOKENS :]:
                 assert named[block] == 1 and not kept[block], "others could see what is written here"
         idle = {node for node in self.nodes() if node.blocks[group] != NO_BLOCK and not named[node.blocks[group]]}
         if self.runner.groups[group].window:
@@ -120,11 +119,11 @@ class MemoryBench:
         states = [node.state for node in self.nodes() if node.state != NO_SLOT]
         assert sorted(states + cache._free_slots) == list(range(self.lanes, self.runner.state_slots))
         assert {node for node in self.nodes() if node.state != NO_SLOT} == set(cache._states._places)
-        assert sorted([s.state_slot for s in self.running] + memory._free_lanes) == list(range(self.lanes))
+        assert sorted([s.held.state_slot for s in self.running] + memory._free_lanes) == list(range(self.lanes))
 
     def _check_nodes(self) -> None:
         cache = self.memory._cache
-        users = Counter(node for held in self.memory._held.values() for node in held.path)
+        users = Counter(node for sequence in self.running for node in sequence.held.path)
         for node in self.nodes():
             assert node.users == users[node]
             assert node.users or node.children or not node.is_empty

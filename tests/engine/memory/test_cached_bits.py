@@ -64,11 +64,10 @@ def compute(runner: Runner, memory: Memory, sequence: TokenSequence, rows: int) 
         end = memory.chunk_end(sequence, min(sequence.computed + rows, len(sequence.tokens)))
         assert memory.grow(sequence, end)
         fed = sequence.tokens[sequence.computed : end]
-        slot = sequence.state_slot
-        batch = [SequenceRows(fed, sequence.computed, sequence.tables, True, every_row=True, state_slot=slot)]
+        slot = sequence.held.state_slot
+        batch = [SequenceRows(fed, sequence.computed, sequence.held.tables, len(fed), state_slot=slot)]
         parts.append(runner.run(batch).copy())
-        sequence.computed = end
-        memory.note_computed(sequence)
+        memory.advance(sequence, len(fed))
     return np.concatenate(parts)
 
 
@@ -83,7 +82,7 @@ def expected(cold: Runner, tokens: list[int]) -> Float32:
     """The logits of all rows of a sequence that is alone and finds nothing."""
     tables = plain_tables(cold, len(tokens))
     steps = [(at, tokens[at : at + 128]) for at in range(0, len(tokens), 128)]
-    return np.concatenate([cold.run([SequenceRows(fed, at, tables, True, every_row=True)]).copy() for at, fed in steps])
+    return np.concatenate([cold.run([SequenceRows(fed, at, tables, len(fed))]).copy() for at, fed in steps])
 
 
 def test_random_conversations_over_a_small_pool_have_cold_bits(runner: Runner, cold: Runner) -> None:

@@ -48,7 +48,7 @@ def test_a_span_is_found_again_only_with_the_same_content(start: int, length: in
     one, other = (Prompt(PROMPT, (Span(start, length, digest),)) for digest in (b"one", b"other"))
     bench.answer(one)
     second = bench.start(other, explains_cache=True)
-    assert second.cache_report == CacheReport(shared, start, CacheMiss.DIFFERS)
+    assert second.held.cache_report == CacheReport(shared, start, CacheMiss.DIFFERS)
     bench.end(second)
     assert (bench.cached(one), bench.cached(other), bench.cached(PROMPT)) == (12, shared, shared)
     bench.answer(other)
@@ -72,7 +72,7 @@ def test_answers_to_one_prompt_share_its_blocks() -> None:
     bench = MemoryBench()
     first = bench.generate(bench.start(PROMPT), 1)
     second = bench.start(PROMPT, choice=1)
-    assert second.computed == 12 and second.tables[0] == first.tables[0][:3]
+    assert second.computed == 12 and second.held.tables[0] == first.held.tables[0][:3]
     bench.generate(second, 5)
     bench.check()
 
@@ -83,7 +83,7 @@ def test_equal_prompts_that_arrived_together_catch_up_with_the_first() -> None:
     bench.step(second, rows=2)
     bench.generate(first, 1)
     assert bench.memory.catch_up(second) == 10
-    assert (second.computed, second.cached_tokens) == (12, 10)
+    assert (second.computed, second.held.cached_tokens) == (12, 10)
     bench.check()
     assert bench.memory.catch_up(second) == 0
     bench.generate(second, 1)
@@ -95,7 +95,7 @@ def test_blocks_computed_twice_at_once_are_held_once() -> None:
     first, second = bench.start(PROMPT), bench.start(PROMPT)
     for sequence in (first, second):
         bench.generate(sequence, 1)
-    assert first.tables[0][:3] == second.tables[0][:3]
+    assert first.held.tables[0][:3] == second.held.tables[0][:3]
     assert bench.memory.free_blocks == bench.memory.blocks - 5
     bench.check()
 
@@ -115,16 +115,16 @@ def test_a_scored_prompt_that_was_preempted_in_its_answer_is_not_scored_again() 
     bench = MemoryBench()
     sequence = bench.generate(bench.start(PROMPT, prompt_logprobs=1), 3)
     bench.end(sequence)
-    sequence.preemptions += 1
+    sequence.standing.preemptions += 1
     bench.resume(sequence)
-    assert (sequence.computed, sequence.cached_tokens) == (12, 0)
+    assert (sequence.computed, sequence.held.cached_tokens) == (12, 0)
 
 
 def test_growing_takes_nothing_if_there_is_too_little() -> None:
     bench = MemoryBench(n_blocks=4, windows=(0, 8))
     first = bench.start(PROMPT[:5])
     assert bench.memory.grow(first, 9) and not bench.memory.grow(first, 17)
-    assert [len(table) for table in first.tables] == [3, 3]
+    assert [len(table) for table in first.held.tables] == [3, 3]
     assert bench.memory.reach(first) == 16
     bench.check()
 
@@ -179,10 +179,10 @@ def test_a_preempted_sequence_goes_on_from_its_own_blocks() -> None:
     bench = MemoryBench()
     sequence = bench.generate(bench.start(PROMPT), 6)
     bench.end(sequence)
-    sequence.preemptions += 1
-    assert (sequence.computed, sequence.tables) == (0, ())
+    sequence.standing.preemptions += 1
+    assert (sequence.computed, sequence.held.tables) == (0, ())
     bench.resume(sequence)
-    assert (sequence.computed, sequence.cached_tokens) == (16, 0)
+    assert (sequence.computed, sequence.held.cached_tokens) == (16, 0)
     bench.generate(sequence, 9)
 
 

@@ -14,7 +14,7 @@ PROMPT = tuple(range(1, 15))  # three full blocks and two tokens
 def report(bench: MemoryBench, prompt: tuple[int, ...], **request: Any) -> CacheReport | None:
     sequence = bench.start(prompt, explains_cache=True, **request)
     bench.end(sequence)
-    return sequence.cache_report
+    return sequence.held.cache_report
 
 
 def primed(**runner: Any) -> tuple[MemoryBench, tuple[int, ...]]:
@@ -26,7 +26,7 @@ def primed(**runner: Any) -> tuple[MemoryBench, tuple[int, ...]]:
 def test_nothing_is_said_unasked() -> None:
     bench, _ = primed()
     sequence = bench.start(PROMPT)
-    assert sequence.cached_tokens == 12 and sequence.cache_report is None
+    assert sequence.held.cached_tokens == 12 and sequence.held.cache_report is None
 
 
 def test_a_prompt_that_is_new_is_cold() -> None:
@@ -96,17 +96,17 @@ def test_a_prompt_that_is_computed_whole_did_not_ask_the_cache() -> None:
 def test_what_is_caught_up_counts() -> None:
     bench = MemoryBench()
     first, second = (bench.start(PROMPT, explains_cache=True) for _ in range(2))
-    assert second.cache_report == CacheReport(0, 0, CacheMiss.COLD)
+    assert second.held.cache_report == CacheReport(0, 0, CacheMiss.COLD)
     bench.generate(first, 1)
     bench.memory.catch_up(second)
-    assert second.cache_report == CacheReport(12, 12, CacheMiss.WHOLE)
+    assert second.held.cache_report == CacheReport(12, 12, CacheMiss.WHOLE)
 
 
 def test_a_preempted_request_keeps_what_it_was_told_first() -> None:
     bench, _ = primed()
     sequence = bench.start(PROMPT, explains_cache=True)
-    before = sequence.cache_report
+    before = sequence.held.cache_report
     bench.end(sequence)
-    sequence.preemptions += 1
+    sequence.standing.preemptions += 1
     bench.resume(sequence)
-    assert before == sequence.cache_report == CacheReport(12, 14, CacheMiss.WHOLE)
+    assert before == sequence.held.cache_report == CacheReport(12, 14, CacheMiss.WHOLE)

@@ -49,10 +49,10 @@ class Machine(RuleBasedStateMachine):
         expected = 0 if others else self.expected((caller, salt), prompt)
         sequence = self.bench.start(tuple(prompt), caller=caller, cache_salt=salt, explains_cache=True, **others)
         self.texts = [*self.texts[-9:], sequence.tokens]
-        assert sequence.computed == sequence.cached_tokens == expected
+        assert sequence.computed == sequence.held.cached_tokens == expected
         assert self.bench.memory.hit_tokens - before == expected
         assert expected == 0 or (self.key(sequence), tuple(prompt[:expected])) in self.computed
-        assert sequence.cache_report is not None and sequence.cache_report.matched_tokens >= expected
+        assert sequence.held.cache_report is not None and sequence.held.cache_report.matched_tokens >= expected
 
     def expected(self, key: Key, tokens: list[int]) -> int:
         """The longest usable prefix, found by trying all that the tree holds."""
@@ -102,17 +102,17 @@ class Machine(RuleBasedStateMachine):
 
     def preempt_one(self, sequence: TokenSequence) -> None:
         self.bench.end(sequence)
-        sequence.preemptions += 1
+        sequence.standing.preemptions += 1
         self.preempted.append(sequence)
 
     @precondition(lambda self: self.preempted and len(self.bench.running) < 3)
     @rule()
     def resume(self) -> None:
         sequence = self.preempted.pop(0)
-        cached = sequence.cached_tokens
+        cached = sequence.held.cached_tokens
         expected = 0 if sequence.needs_whole_prompt else self.expected(self.key(sequence), sequence.tokens)
         self.bench.resume(sequence)
-        assert (sequence.computed, sequence.cached_tokens) == (expected, cached)
+        assert (sequence.computed, sequence.held.cached_tokens) == (expected, cached)
 
     @precondition(lambda self: self.bench.running)
     @rule(data=st.data())

@@ -15,8 +15,8 @@ def test_blocks_behind_the_window_are_given_back_and_stay_cached() -> None:
     bench = MemoryBench(windows=(0, 6))
     sequence = bench.generate(bench.start(PROMPT), 8)
     assert sequence.computed == 20
-    assert [block == NO_BLOCK for block in sequence.tables[1]] == [True, True, True, False, False]
-    assert NO_BLOCK not in sequence.tables[0]
+    assert [block == NO_BLOCK for block in sequence.held.tables[1]] == [True, True, True, False, False]
+    assert NO_BLOCK not in sequence.held.tables[0]
     assert bench.memory._pools[1].cached_blocks == 3
     bench.check()
 
@@ -73,7 +73,7 @@ def test_a_block_goes_as_soon_as_no_row_sees_it(window: int, given_back: int) ->
     bench = MemoryBench(windows=(0, window))
     sequence = bench.start((7,) * 21)
     bench.step(sequence, rows=20)
-    assert sequence.tables[1].count(NO_BLOCK) == given_back
+    assert sequence.held.tables[1].count(NO_BLOCK) == given_back
 
 
 def recurrent(snapshots: int, **others: Any) -> MemoryBench:
@@ -152,7 +152,7 @@ def test_a_preempted_sequence_goes_on_from_its_rolling_state() -> None:
     bench = recurrent(4)
     sequence = bench.generate(bench.start(PROMPT), 9)
     bench.end(sequence)
-    sequence.preemptions += 1
+    sequence.standing.preemptions += 1
     bench.resume(sequence)
     assert sequence.computed == 20
     bench.generate(sequence, 12)

@@ -155,7 +155,8 @@ def test_only_the_logits_asked_for_are_given_with_the_same_bits(
         feed(runner, tokens[:100], table, chunk=512)
     groups = len(runner.groups)
     batch = [
-        SequenceRows(tokens[100 : 101 + 3 * i], 100, (table,) * groups, i % 2 == 0) for i, table in enumerate(tables)
+        SequenceRows(tokens[100 : 101 + 3 * i], 100, (table,) * groups, int(i % 2 == 0))
+        for i, table in enumerate(tables)
     ]
     assert same_bits(runner.run(batch), expected[[100, 106, 112]])
 
@@ -200,7 +201,7 @@ def test_blocks_before_a_window_are_never_read_and_serve_others(tmp_path: Path, 
             end = min(start + chunk, 300)
             first = max(0, start + 1 - window) // 64  # block that the first row sees
             in_turn = [NO_BLOCK if block < first else block % 4 for block in range(blocks_for(end))]
-            rows = SequenceRows(tokens[start:end], start, (list(range(5)), in_turn), True, every_row=True)
+            rows = SequenceRows(tokens[start:end], start, (list(range(5)), in_turn), len(tokens[start:end]))
             parts.append(runner.run([rows]).copy())
         assert same_bits(np.concatenate(parts), expected)
 
@@ -231,7 +232,7 @@ def feed_together(
             if piece:
                 chosen.append((index, len(piece)))
                 own_tables = (tables[index],) * len(runner.groups)
-                batch.append(SequenceRows(piece, done[index], own_tables, True, every_row=True))
+                batch.append(SequenceRows(piece, done[index], own_tables, len(piece)))
         if not batch:
             continue
         ends = np.cumsum([count for _, count in chosen])

@@ -26,7 +26,7 @@ def runner(model: Path) -> Iterator[Runner]:
 
 def test_they_are_those_of_the_reference(model: Path, runner: Runner) -> None:
     tokens = random_tokens(runner, 40, seed=1)
-    runner.run([SequenceRows(tokens, 0, ([0],), False, final_rows=range(40))])
+    runner.run([SequenceRows(tokens, 0, ([0],), 0, final_rows=range(40))])
     expected = ReferenceLlama(model).final(tokens)
     assert runner.final.dtype == np.float32
     assert np.abs(runner.final - expected).max() < 1e-4
@@ -36,21 +36,21 @@ def test_they_come_in_the_order_of_the_batch_for_the_rows_that_want_them(runner:
     tokens = [random_tokens(runner, 9, seed=seed) for seed in range(3)]
     alone = []
     for each in tokens:
-        runner.run([SequenceRows(each, 0, ([0],), False, final_rows=range(9))])
+        runner.run([SequenceRows(each, 0, ([0],), 0, final_rows=range(9))])
         alone.append(runner.final.copy())
     wanted = [range(2, 5), range(0), range(8, 9)]
-    batch = [SequenceRows(tokens[i], 0, ([i],), i == 1, final_rows=wanted[i]) for i in range(3)]
+    batch = [SequenceRows(tokens[i], 0, ([i],), int(i == 1), final_rows=wanted[i]) for i in range(3)]
     assert runner.run(batch).shape == (1, runner.vocab_size)
     assert same_bits(runner.final, np.concatenate([alone[0][2:5], alone[2][8:9]]))
 
 
 def test_chunks_change_no_bit(runner: Runner) -> None:
     tokens = random_tokens(runner, 60, seed=2)
-    runner.run([SequenceRows(tokens, 0, ([0],), False, final_rows=range(60))])
+    runner.run([SequenceRows(tokens, 0, ([0],), 0, final_rows=range(60))])
     whole, parts = runner.final.copy(), []
     for start in range(0, 60, 7):
         piece = tokens[start : start + 7]
-        runner.run([SequenceRows(piece, start, ([1],), False, final_rows=range(len(piece)))])
+        runner.run([SequenceRows(piece, start, ([1],), 0, final_rows=range(len(piece)))])
         parts.append(runner.final.copy())
     assert same_bits(np.concatenate(parts), whole)
 
@@ -58,11 +58,11 @@ def test_chunks_change_no_bit(runner: Runner) -> None:
 def test_logits_beside_them_keep_their_bits(runner: Runner) -> None:
     tokens = random_tokens(runner, 30, seed=4)
     expected = feed(runner, tokens, [0], chunk=64)[-1:]
-    others = [SequenceRows(random_tokens(runner, 9, seed=5), 0, ([1],), False, final_rows=range(9))]
-    assert same_bits(runner.run([*others, SequenceRows(tokens, 0, ([2],), True)]), expected)
+    others = [SequenceRows(random_tokens(runner, 9, seed=5), 0, ([1],), 0, final_rows=range(9))]
+    assert same_bits(runner.run([*others, SequenceRows(tokens, 0, ([2],), 1)]), expected)
 
 
 def test_a_run_that_wants_none_gives_none(runner: Runner) -> None:
-    runner.run([SequenceRows([1, 2], 0, ([0],), True, final_rows=range(1))])
-    runner.run([SequenceRows([1, 2], 0, ([0],), True)])
+    runner.run([SequenceRows([1, 2], 0, ([0],), 1, final_rows=range(1))])
+    runner.run([SequenceRows([1, 2], 0, ([0],), 1)])
     assert runner.final.shape == (0, 64)

@@ -53,13 +53,13 @@ def test_a_whole_prefill_gives_the_golden_logits(golden: Golden, chunk: int) -> 
 
 def test_the_likeliest_tokens_are_those_of_the_largest_logits(golden: Golden) -> None:
     tables = (golden.table,) * len(golden.runner.groups)
-    logits = golden.runner.run([SequenceRows(golden.ids, 0, tables, True, every_row=True)])
+    logits = golden.runner.run([SequenceRows(golden.ids, 0, tables, len(golden.ids))])
     assert golden.runner.likeliest == logits.argmax(axis=1).tolist()
 
 
 def test_every_layer_leaves_the_golden_hidden_states(golden: Golden) -> None:
     count, tables = len(golden.ids), (golden.table,) * len(golden.runner.groups)
-    rows = SequenceRows(golden.ids, 0, tables, True, every_row=True, final_rows=range(count))
+    rows = SequenceRows(golden.ids, 0, tables, len(golden.ids), final_rows=range(count))
     streams, logits = golden.runner.trace([rows])
     golden.check(logits, golden.full)
     # The last of the golden states is the normalized one; the one before it was not kept.

@@ -61,28 +61,28 @@ def test_the_bytes_of_a_token_are_those_of_the_packed_matrices(model: Path) -> N
 def test_logits_come_in_the_order_of_the_batch_for_those_who_want_them(model: Path) -> None:
     with loaded(model, rows=64) as runner:
         alone = [feed(runner, [token], [token], chunk=1) for token in range(4)]
-        logits = runner.run([SequenceRows([token], 0, ([token],), token != 2) for token in (3, 2, 0, 1)])
+        logits = runner.run([SequenceRows([token], 0, ([token],), int(token != 2)) for token in (3, 2, 0, 1)])
         assert logits.shape == (3, VOCABULARY) and logits.dtype == np.float32
         assert same_bits(logits, np.concatenate([alone[3], alone[0], alone[1]]))
-        assert runner.run([SequenceRows([5, 6], 0, ([0],), False)]).shape == (0, VOCABULARY)
+        assert runner.run([SequenceRows([5, 6], 0, ([0],), 0)]).shape == (0, VOCABULARY)
 
 
 def test_logits_are_a_view_that_the_next_run_overwrites(model: Path) -> None:
     with loaded(model, rows=64) as runner:
-        first = runner.run([SequenceRows([1], 0, ([0],), True)])
+        first = runner.run([SequenceRows([1], 0, ([0],), 1)])
         kept = first.copy()
-        second = runner.run([SequenceRows([2], 0, ([1],), True)])
+        second = runner.run([SequenceRows([2], 0, ([1],), 1)])
         assert same_bits(first, second) and not same_bits(first, kept)
 
 
 def test_a_block_table_must_hold_the_rows(model: Path) -> None:
     with loaded(model) as runner, pytest.raises(AssertionError):
-        runner.run([SequenceRows([1, 2], 63, ([0],), True)])
+        runner.run([SequenceRows([1, 2], 63, ([0],), 1)])
 
 
 def test_rows_must_stay_within_the_context(model: Path) -> None:
     with loaded(model) as runner, pytest.raises(AssertionError):
-        runner.run([SequenceRows([1, 2], 299, ([0, 1, 2, 3, 4],), True)])
+        runner.run([SequenceRows([1, 2], 299, ([0, 1, 2, 3, 4],), 1)])
 
 
 def test_closing_ends_the_threads(model: Path) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from engine.config import EngineConfig
+from engine.run.pace import Chunk, Pace
 from engine.scheduling.chunks import LEAST_CHUNK, STEPS_TO_BELIEVE, ChunkBudget
-from engine.scheduling.pace import Chunk, Pace
 
 DECODE, ROW = 0.016, 0.001
 

@@ -5,8 +5,8 @@ import pytest
 from engine.config import EngineConfig
 from engine.memory.memory import Memory
 from engine.run.sequence import TokenSequence
+from engine.run.step import StepPlan, planned_rows, step_plan
 from engine.sampling.token_chooser import TokenChooser
-from engine.scheduling.plan import PlannedRows, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.scripted import ScriptedRunner, a_request
 
@@ -37,7 +37,7 @@ class Bench:
 
     def step(self) -> StepPlan:
         plan = self.scheduler.schedule()
-        due = [rows.sequence for rows in plan.rows if rows.wants_logits]
+        due = [rows.sequence for rows in plan.rows if rows.rows.logit_rows]
         for rows in plan.rows:
             self.scheduler.advance(rows)
         for sequence in due:
@@ -49,7 +49,7 @@ class Bench:
 
 
 def counts(plan: StepPlan) -> list[int]:
-    return [rows.count for rows in plan.rows]
+    return [rows.known_rows for rows in plan.rows]
 
 
 def test_a_prompt_is_cut_into_chunks_and_only_the_last_wants_logits() -> None:
@@ -58,9 +58,9 @@ def test_a_prompt_is_cut_into_chunks_and_only_the_last_wants_logits() -> None:
     chunks = []
     for _ in range(3):
         plan = bench.scheduler.schedule()
-        chunks += [(rows.count, rows.wants_logits) for rows in plan.rows]
+        chunks += [(rows.known_rows, rows.rows.logit_rows) for rows in plan.rows]
         bench.scheduler.advance(plan.rows[0])
-    assert chunks == [(16, False), (16, False), (3, True)]
+    assert chunks == [(16, 0), (16, 0), (3, 1)]
 
 
 def test_decode_rows_come_first_and_the_rest_up_to_the_knee_is_a_prompt_s() -> None:
@@ -90,9 +90,10 @@ def test_drafts_are_rows_of_their_sequence_and_each_is_judged() -> None:
     bench = Bench()
     sequence = bench.add(3)
     bench.step()
-    rows = PlannedRows(sequence, 1, drafts=(7, 8))
-    assert (rows.rows, rows.logit_rows, rows.is_decode) == (3, 3, True)
-    plan = StepPlan((rows,))
+    planned = planned_rows(sequence, 1, drafts=(7, 8))
+    assert planned.rows.tokens == [1, 7, 8] and planned.rows.position == 3
+    assert (planned.known_rows, planned.rows.logit_rows, planned.is_decode) == (1, 3, True)
+    plan = step_plan([planned])
     assert (plan.total_rows, plan.decode_rows, plan.draft_rows, plan.chunks) == (3, 1, 2, ())
 
 
@@ -147,7 +148,7 @@ def test_the_least_urgent_gives_way_waits_in_its_old_place_and_keeps_its_tokens(
     first, second, third = bench.add(4, 12), bench.add(4, 12), bench.add(4, 12)
     late = bench.add(4, 12)
     plans = []
-    while not third.preemptions:
+    while not third.standing.preemptions:
         plans.append(bench.step())
     tokens = list(third.tokens)
     assert bench.scheduler.running == [first, second] and list(bench.scheduler.waiting) == [third, late]
@@ -164,12 +165,12 @@ def test_the_most_urgent_never_gives_way_and_all_end_in_a_pool_for_one() -> None
     bench = Bench(n_blocks=4)
     sequences = [bench.add(5, 11) for _ in range(5)]
     for oldest in list(sequences):
-        before = oldest.preemptions
+        before = oldest.standing.preemptions
         while oldest.new_tokens < 11:
             plan = bench.step()
-            assert oldest in [rows.sequence for rows in plan.rows] and oldest.preemptions == before
+            assert oldest in [rows.sequence for rows in plan.rows] and oldest.standing.preemptions == before
         bench.scheduler.remove(oldest)
-    assert sum(sequence.preemptions for sequence in sequences) > 0 and not bench.scheduler.has_work
+    assert sum(sequence.standing.preemptions for sequence in sequences) > 0 and not bench.scheduler.has_work
     assert bench.memory.free_blocks == bench.memory.blocks
 
 
@@ -192,10 +193,10 @@ def test_answers_to_one_prompt_wait_for_the_first_to_compute_it() -> None:
     plan = bench.step()
     assert [rows.sequence for rows in plan.rows[:2]] == [siblings[0], other]
     assert bench.scheduler.running == [siblings[0], siblings[1], other]
-    assert siblings[1].cached_tokens == 28
+    assert siblings[1].held.cached_tokens == 28
     bench.scheduler.remove(other)
     bench.step()
-    assert siblings[2].cached_tokens == 28
+    assert siblings[2].held.cached_tokens == 28
 
 
 def test_removal_at_any_stage_frees_everything_and_twice_is_harmless() -> None:

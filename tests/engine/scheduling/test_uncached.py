@@ -71,7 +71,7 @@ def test_all_its_answers_share_them_even_one_after_another(lanes: int) -> None:
     bench = a_bench(lanes)
     heard = [bench.submit(alone(choice=choice)) for choice in range(3)]
     bench.finish()
-    assert [one.job.sequence.cached_tokens for one in heard] == [0, 12, 12]
+    assert [one.job.sequence.held.cached_tokens for one in heard] == [0, 12, 12]
     assert cached(bench) == (0, 0)
 
 
@@ -79,6 +79,6 @@ def test_one_that_has_to_give_way_finds_its_own_again() -> None:
     bench = a_bench(n_blocks=9, max_rows=16)
     heard = [bench.submit(alone(cache_salt=f"@{n}", max_tokens=12, ignore_eos=True)) for n in range(2)]
     bench.finish()
-    assert sum(one.job.sequence.preemptions for one in heard) > 0
+    assert sum(one.job.sequence.standing.preemptions for one in heard) > 0
     assert [len(one.tokens) for one in heard] == [12, 12]
     assert cached(bench) == (0, 0)

@@ -171,17 +171,17 @@ class Schedule:
         """Blocks in use are those that running sequences refer to, and nothing that waits has any."""
         memory, scheduler = self.bench.memory, self.bench.scheduler
         assert len(scheduler.running) <= self._lanes
-        assert all(not sequence.tables for sequence in scheduler.waiting)
+        assert all(not sequence.held.tables for sequence in scheduler.waiting)
         assert scheduler.running == sorted(scheduler.running, key=rank_of)
         held = {
             (group, block)
             for sequence in scheduler.running
-            for group, table in enumerate(sequence.tables)
+            for group, table in enumerate(sequence.held.tables)
             for block in table
             if block >= 0
         }
         assert len(held) == memory.blocks - memory.free_blocks
-        slots = [sequence.state_slot for sequence in scheduler.running]
+        slots = [sequence.held.state_slot for sequence in scheduler.running]
         assert len(set(slots)) == len(slots)
 
     def _note_starts(self) -> None:
@@ -248,7 +248,7 @@ class Schedule:
         if self._rng.random() < self._fault_rate and len(batch) > 1:
             self.outcome.faults += 1
             raise Fault("a step that breaks once")
-        running = {id(sequence.tables): sequence for sequence in self.bench.scheduler.running}
+        running = {id(sequence.held.tables): sequence for sequence in self.bench.scheduler.running}
         for rows in batch:
             sequence = running[id(rows.block_tables)]
             if sequence in self._poisoned and sequence.computed + len(rows.tokens) > sequence.prompt_tokens // 2:

@@ -93,7 +93,7 @@ def among_streams(cost: Cost, target: float | None, prompt: int = PROMPT) -> tup
         clocked.step()
     began = clocked.now
     seconds = clocked.until_first_token(clocked.submit(10, prompt, 1))
-    aimed = clocked.bench.scheduler.target_seconds
+    aimed = clocked.bench.scheduler.status().itl_target_seconds
     assert aimed is not None
     return seconds, max(clocked.worst_gap(heard, began) for heard in streams), aimed
 

@@ -98,7 +98,7 @@ class LoopMachine(RuleBasedStateMachine):
         held = {
             (group, block)
             for sequence in running
-            for group, table in enumerate(sequence.tables)
+            for group, table in enumerate(sequence.held.tables)
             for block in table
             if block >= 0
         }

@@ -91,11 +91,11 @@ class Served:
 
     @property
     def drafted(self) -> int:
-        return sum(heard.job.sequence.drafted for heard in self.heard)
+        return sum(heard.job.sequence.course.drafted for heard in self.heard)
 
     @property
     def accepted(self) -> int:
-        return sum(heard.job.sequence.accepted for heard in self.heard)
+        return sum(heard.job.sequence.course.accepted for heard in self.heard)
 
 
 def served(

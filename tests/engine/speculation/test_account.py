@@ -5,9 +5,9 @@ import random
 import pytest
 
 from engine.config import EngineConfig
+from engine.run.pace import Pace
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
-from engine.scheduling.pace import Pace
 from engine.speculation.draft_budget import FIRST_TOKENS, MOST_TOKENS, SHARE, Account
 from engine.speculation.drafters import Guess
 from engine.speculation.speculation import Speculation

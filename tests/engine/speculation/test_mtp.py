@@ -7,13 +7,13 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import OctavoError
+from engine.run.pace import Pace
 from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.run.sequence import TokenSequence
-from engine.run.step import Computed
+from engine.run.step import Computed, PlannedRows
 from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
-from engine.scheduling.pace import Pace
 from engine.speculation.speculation import ModelDrafter, Speculation
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
@@ -33,18 +33,20 @@ def golden() -> Golden:
 def a_sequence(tokens: list[int], prompt_tokens: int, runner: Runner) -> TokenSequence:
     request = a_request(tuple(tokens[:prompt_tokens]))
     sequence = TokenSequence(request, 100, TokenChooser(request))
-    sequence.tables = (list(range(-(-len(tokens) // runner.block_tokens) + 1)),)
+    sequence.held.tables = (list(range(-(-len(tokens) // runner.block_tokens) + 1)),)
     return sequence
 
 
 def advance(runner: Runner, sequence: TokenSequence, tokens: list[int], rows: int) -> Computed:
     """Feed rows, and give the sequence the token after them."""
     at = sequence.computed
-    batch = [SequenceRows(tokens[at : at + rows], at, sequence.tables, True, final_rows=range(rows))]
-    logits = runner.run(batch).copy()
-    sequence.computed += rows
+    planned = PlannedRows(
+        sequence, SequenceRows(tokens[at : at + rows], at, sequence.held.tables, 1, final_rows=range(rows))
+    )
+    logits = runner.run([planned.rows]).copy()
+    sequence.held.computed += rows
     sequence.tokens = tokens[: max(sequence.prompt_tokens, sequence.computed + 1)]
-    return Computed(sequence, at, logits, runner.likeliest, runner.final.copy())
+    return Computed(planned, logits, runner.likeliest, runner.final.copy())
 
 
 @pytest.mark.parametrize("chunks", [(20, 1, 1, 1), (7, 13, 2, 1)])
@@ -68,7 +70,7 @@ def test_drafts_do_not_follow_from_who_else_drafts(golden: Golden) -> None:
         drafter = ModelDrafter(runner.draft, runner.block_tokens)
         sequences = [a_sequence(ids[start:], 20, runner) for start in (0, 3)]
         for number, sequence in enumerate(sequences):
-            sequence.tables = ([2 * number, 2 * number + 1],)
+            sequence.held.tables = ([2 * number, 2 * number + 1],)
         steps = [advance(runner, sequence, ids[start:], 20) for start, sequence in zip((0, 3), sequences, strict=True)]
         together = drafter.follow(steps, dict(zip(sequences, (4, 2), strict=True)))
         alone = [

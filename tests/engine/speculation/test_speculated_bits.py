@@ -93,7 +93,7 @@ def test_drafts_change_no_bit_of_who_has_to_give_way(runner: Runner, plain: Serv
     finally:
         runner.groups = groups
     assert drafted.items == plain.items
-    assert sum(heard.job.sequence.preemptions for heard in drafted.heard) > 0 and drafted.accepted > 100
+    assert sum(heard.job.sequence.standing.preemptions for heard in drafted.heard) > 0 and drafted.accepted > 100
     # What is computed again is drawn from once only.
     assert drafted.logits == plain.logits
 
@@ -113,7 +113,7 @@ def test_what_drafts_leave_in_the_prefix_cache_is_right(runner: Runner, plain: S
     known = answers | expected.answers
     both = served_in_turns(runner, first, second, known)
     assert both.logits == expected.logits
-    assert sum(heard.job.sequence.cached_tokens for heard in both.heard) > 5 * 64
+    assert sum(heard.job.sequence.held.cached_tokens for heard in both.heard) > 5 * 64
 
 
 def served_in_turns(

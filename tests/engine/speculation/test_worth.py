@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.scheduling.pace import Pace
+from engine.run.pace import Pace
 from engine.speculation.draft_budget import Acceptance
 from engine.speculation.draft_value import STEPS_TO_PROBE, STEPS_WITH_DRAFTS, Worth
 from engine.speculation.drafters import FIRST_LIKELIHOODS, Guess, looked_up

@@ -1,6 +1,6 @@
 """What counts as a step that hangs."""
 
-from engine.loop import LEAST_SECONDS, MARGIN, StepWatch
+from engine.run.status import LEAST_SECONDS, MARGIN, StepWatch
 
 
 def watch_of(*steps: tuple[float, int]) -> StepWatch:

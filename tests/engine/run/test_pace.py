@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.scheduling.pace import Chunk, Pace
+from engine.run.pace import Chunk, Pace
 
 
 def cost(lanes: int, chunks: tuple[Chunk, ...]) -> float:
