@@ -104,6 +104,7 @@ class EngineLoop:
                 self._obey(self._inbox.get())
             for sequence in list(self._jobs):
                 self._end(sequence, ending(message))
+            self.status = self._scheduler.status()
             self._publish()
 
     def step(self) -> None:
@@ -115,6 +116,8 @@ class EngineLoop:
         began = self._clock()
         plan = self._scheduler.schedule()
         self._watch.begin(began, plan.total_rows)
+        if len(self.status.running) != len(self._scheduler.running):
+            self.status = self._scheduler.status()  # at once; else while other threads compute
         computed = self._run(plan)
         if self._publish_fault is not None:
             raise self._publish_fault

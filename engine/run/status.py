@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LEAST_SECONDS = 5.0  # no step is thought to hang before that
 MARGIN = 4  # times what a step's rows would take if each were as slow as the slowest so far
 
 
-@dataclass(frozen=True, slots=True)
-class LaneStatus:
+class LaneStatus(NamedTuple):
     """One request that holds a lane."""
 
     id: str

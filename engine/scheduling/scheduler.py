@@ -334,12 +334,13 @@ class Scheduler:
 
 
 def _lane_status(sequence: TokenSequence) -> LaneStatus:
+    request, held, prompt_tokens = sequence.request, sequence.held, sequence.prompt_tokens
     return LaneStatus(
-        id=sequence.request.id,
-        prompt_tokens=sequence.prompt_tokens,
-        computed_tokens=sequence.computed,
-        generated_tokens=sequence.new_tokens,
-        cached_tokens=sequence.held.cached_tokens,
+        request.id,
+        prompt_tokens=prompt_tokens,
+        computed_tokens=held.computed,
+        generated_tokens=len(sequence.tokens) - prompt_tokens,
+        cached_tokens=held.cached_tokens,
         preemptions=sequence.standing.preemptions,
-        caller=sequence.request.caller,
+        caller=request.caller,
     )
