@@ -26,9 +26,8 @@ from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.build.jit import Kernel, address, kernel
 from kernels.machine.cpu import usable_cores
 from kernels.matmul.activations import TILE_WIDTHS
-from kernels.matmul.tiles import MATMUL, plane_offsets, store_accumulators, zero_accumulators
-from kernels.quant.accumulate import accumulate_block
-from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
+from kernels.matmul.tiles import MATMUL, accumulate_block, plane_offsets, store_accumulators, zero_accumulators
+from kernels.quant.weight_types import WEIGHT_TYPES, QuantizedType
 from kernels.run.program import TILE_SIGNATURE, record_at
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME
@@ -38,7 +37,7 @@ Line = dict[str, object]
 _in_place: Callable[..., Any] = numba.njit(inline="always")  # a call would pass sums through memory
 
 
-def paired_tile(kind: BlockType, lanes: int, tier: int, *, free: bool) -> Kernel:
+def paired_tile(kind: QuantizedType, lanes: int, tier: int, *, free: bool) -> Kernel:
     """Compile kernels.matmul.tiles.block_tile with two blocks a turn; free: each into sums of its own."""
     quads, fine, side = plane_offsets(kind)
     sizes = (kind.number, kind.values, kind.packed_bytes, kind.side_bytes)
@@ -96,7 +95,7 @@ def _paired_tile(
     return tile
 
 
-def paired_tiles(kind: BlockType, tier: int, *, free: bool) -> dict[str, int]:
+def paired_tiles(kind: QuantizedType, tier: int, *, free: bool) -> dict[str, int]:
     """A variant of all widths, as fields of the op record."""
     compiled = {f"tile{lanes}": address(paired_tile(kind, lanes, tier, free=free)) for lanes in TILE_WIDTHS}
     return {"tile16": 0, **compiled}
@@ -115,7 +114,7 @@ def measure(
     try:
         for name in names:
             kind = WEIGHT_TYPES[name]
-            if not isinstance(kind, BlockType):
+            if not isinstance(kind, QuantizedType):
                 raise SystemExit(f"{name} is no quantized type; --types takes those.")
             matrix = TimedMatrix(kind, outputs, columns, weight_bytes)
             variants = (None, paired_tiles(kind, tier, free=False), paired_tiles(kind, tier, free=True))

@@ -18,6 +18,7 @@ ENGINE_DOORS = (
     "engine/measure/",
     "engine/run/",
     "engine/sampling/sampler.py",
+    "engine/weights/files/gguf_tensors.py",
     "engine/weights/load.py",
     "engine/weights/quantize.py",
 )

@@ -20,7 +20,7 @@ from kernels.matmul.gated_matmul import gated_kernel
 from kernels.matmul.gemv import compile_tile, matmul_kernel, tile_widths
 from kernels.matmul.norm import add_norm_kernel, norm_kernel, pack_kernel
 from kernels.measure.bandwidth import read_kernel
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run import team
 from kernels.sampling import logits, sampling
 from kernels.sampling.logits import likeliest_kernel

@@ -13,7 +13,7 @@ import numpy as np
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from engine.weights.files.weights_file import WeightsFile
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, NEVER, has_matrix_tiles
-from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
+from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
 from kernels.run.team import Team
 
 ROW_COUNTS = (16, 32, 64, 128)

@@ -18,7 +18,7 @@ from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, TILE_WIDTHS, has_matrix_tiles
 from kernels.measure.bandwidth import ReadProbe
 from kernels.measure.peak import PeakProbe
-from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
+from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME
 

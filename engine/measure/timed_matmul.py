@@ -15,10 +15,9 @@ from kernels.matmul import gemv
 from kernels.matmul.activations import NEVER, Activations, form_of
 from kernels.matmul.norm import PACK, pack_kernel
 from kernels.matmul.tiles import MATMUL
-from kernels.quant.floats import FloatType
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into
-from kernels.quant.types.weight_types import WeightType, blocks_of
+from kernels.quant.weight_types import FloatType, WeightType
 from kernels.run.program import Program
 from kernels.run.team import Team
 
@@ -30,7 +29,7 @@ class TimedMatrix:
         if columns % kind.granule:
             raise OctavoError(f"{kind.name} cannot hold rows of {columns} values; choose another --shape.")
         self.kind, self.outputs, self.columns = kind, outputs, columns
-        shape = (-(-outputs // ROWS), blocks_of(kind, columns), kind.packed_bytes)
+        shape = (-(-outputs // ROWS), columns // kind.values, kind.packed_bytes)
         count = max(1, round(weight_bytes / math.prod(shape)))
         if count * math.prod(shape) > available_memory() // 2:
             raise OctavoError("The weights to measure with do not fit into memory; make --megabytes smaller.")

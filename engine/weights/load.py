@@ -16,11 +16,10 @@ from engine.weights.files.weights_file import WeightBytes, WeightsFile, checked_
 from kernels.build.jit import Kernel
 from kernels.machine.cpu import usable_cores
 from kernels.machine.memory import Arena
-from kernels.quant.floats import F32_TYPE
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into, packer
 from kernels.quant.rows import RowReader, dequantize_rows, row_dequantizer
-from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType, blocks_of, dequantize
+from kernels.quant.weight_types import F32, WEIGHT_TYPES, WeightType
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def loading_kernels(kind: WeightType, activations: str) -> tuple[Kernel, Kernel]
 
 
 def _stored(kind: WeightType, activations: str) -> WeightType:
-    return F32_TYPE if activations == "f32" else kind
+    return F32 if activations == "f32" else kind
 
 
 class WeightLoader:
@@ -130,7 +129,7 @@ class WeightLoader:
         self._check_columns(name, stored, columns)
         for kernel in loading_kernels(kind, self._activations):
             _ = kernel.address  # compiled now if need be, and not by each thread
-        packed = self._arena.zeroed((-(-outputs // ROWS), blocks_of(stored, columns), stored.packed_bytes))
+        packed = self._arena.zeroed((-(-outputs // ROWS), columns // stored.values, stored.packed_bytes))
         packing = _Packing(name, kind, stored, packed, columns)
         pieces = pieces_of(self._file.tensors[name])
         self._pending[name] = [self._threads.submit(self._fill, packing, piece) for piece in pieces]
@@ -182,12 +181,12 @@ class WeightLoader:
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """Return a one-dimensional tensor as float32."""
         kind = self._kind(checked_tensor(self._file, name, (length,)))
-        return dequantize(kind, self._whole(name)).reshape(length).astype(np.float32)
+        return kind.dequantize(self._whole(name)).reshape(length).astype(np.float32)
 
     def table(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
         """Return a small matrix as plain float32 [rows, columns]."""
         kind = self._kind(checked_tensor(self._file, name, (rows, columns)))
-        return dequantize(kind, self._whole(name)).reshape(rows, columns).astype(np.float32)
+        return kind.dequantize(self._whole(name)).reshape(rows, columns).astype(np.float32)
 
     def _whole(self, name: str) -> NDArray[np.uint8]:
         """All rows of a small tensor, read."""

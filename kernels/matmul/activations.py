@@ -29,8 +29,7 @@ from kernels.build.toolchain import intrinsic, ir, types
 from kernels.quant.block32 import SIDE_BYTES, VALUES
 from kernels.quant.block256 import KIND256, LOW_SCALE, SCALE, SIDE256_BYTES, SUMS16, SUMS32, Block256
 from kernels.quant.block256 import VALUES as VALUES256
-from kernels.quant.floats import FloatType
-from kernels.quant.types.weight_types import WeightType
+from kernels.quant.weight_types import FloatType, WeightType
 from kernels.run.program import record_at
 from kernels.simd.tiers import TIERS_BY_NUMBER
 from kernels.simd.vectors import (

@@ -23,9 +23,8 @@ from kernels.build.jit import KERNEL_SIGNATURE, Kernel, address, kernel, njit_in
 from kernels.build.toolchain import intrinsic, ir, types
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, PACKED, TILE_WIDTHS, has_matrix_tiles, tile_width, widest_tile
 from kernels.matmul.tiles import MATMUL, block_tile, float_tile, plane_offsets
-from kernels.quant.floats import FloatType
 from kernels.quant.matrix_blocks import SCRATCH_BYTES, add_block, unpack_block
-from kernels.quant.types.weight_types import BlockType, WeightType
+from kernels.quant.weight_types import FloatType, QuantizedType, WeightType
 from kernels.run.program import TILE_SIGNATURE, call_tile, claim_task, record_at
 from kernels.simd.amx import configure_tiles, release_tiles
 from kernels.simd.vectors import I8, I64, load_f32x16, load_i64, splat_f32x16, stack_array, store_vector
@@ -64,7 +63,7 @@ def _store(sums, rows, output, stride, add):
         store_vector(load_f32x16(place) + value if add != 0 else value, place)
 
 
-def matrix_tile(kind: BlockType) -> Kernel:
+def matrix_tile(kind: QuantizedType) -> Kernel:
     """Compile the tile function of a quantized type: groups first..last-1, whole tiles from `row` on."""
     return _matrix_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, *plane_offsets(kind))
 

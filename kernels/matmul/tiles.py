@@ -10,13 +10,12 @@ import numpy as np
 from kernels.build.jit import Kernel, kernel
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, PACKED
-from kernels.quant.accumulate import accumulate_block
-from kernels.quant.blocks import accumulator_type
-from kernels.quant.floats import accumulate_value
-from kernels.quant.types.weight_types import BlockType
+from kernels.quant.block_functions import accumulator_type, block_emitter, emit_planes
+from kernels.quant.quads import ROWS
+from kernels.quant.weight_types import TYPES_BY_NUMBER, QuantizedType
 from kernels.run.program import TILE_SIGNATURE, op_record, record_at
 from kernels.simd.tiers import TIERS_BY_NUMBER
-from kernels.simd.vectors import I64, load, load_i64, store
+from kernels.simd.vectors import F32, I64, fused_multiply_add, load, load_i64, splat, store
 
 MATMUL = op_record(
     weights="u8",  # packed, [groups][blocks][packed bytes]
@@ -70,14 +69,57 @@ def store_accumulators(typingctx, accumulators, output, stride, add, lanes, tier
     return types.none(accumulators, types.uintp, types.int64, types.int64, lanes, tier), codegen
 
 
-def plane_offsets(kind: BlockType) -> tuple[int, ...]:
+@intrinsic(prefer_literal=True)
+def accumulate_block(typingctx, accumulators, block, quads, fine, side, kind, lanes, tier):
+    """Add one block to the accumulators of `lanes` rows of activations.
+
+    accumulators: tuple of lanes * parts float vectors, [part][lane]; block: address of a packed block;
+    quads, fine: addresses of int8 [values / 4][lanes][4]; side: address of the side data [side_rows][lanes].
+    """
+    weight_type, width = TYPES_BY_NUMBER[kind.literal_value], lanes.literal_value
+    make_dot = TIERS_BY_NUMBER[tier.literal_value].dot
+
+    def codegen(context, builder, signature, arguments):
+        values, block, quads, fine, side = arguments[:5]
+        emitter = block_emitter(builder, weight_type, make_dot, block)
+        values = cgutils.unpack_tuple(builder, values, accumulators.count)
+        sums = emit_planes(builder, values, quads, fine, side, weight_type.kind_row, width, emitter.add_plane)
+        return cgutils.pack_array(builder, sums)
+
+    return accumulators(accumulators, types.uintp, types.uintp, types.uintp, types.uintp, kind, lanes, tier), codegen
+
+
+@intrinsic(prefer_literal=True)
+def accumulate_value(typingctx, accumulators, weights, activations, kind, lanes, tier):
+    """Add one k to the accumulators: 16 weights at `weights`, `lanes` float32 activations side by side."""
+    weight_type, width = TYPES_BY_NUMBER[kind.literal_value], lanes.literal_value
+    rows = TIERS_BY_NUMBER[tier.literal_value].dot.rows
+
+    def codegen(context, builder, signature, arguments):
+        values, weights, activations = arguments[:3]
+        values = cgutils.unpack_tuple(builder, values, accumulators.count)
+        for part in range(ROWS // rows):
+            address = builder.add(weights, I64(part * rows * weight_type.file_bytes))
+            row_weights = weight_type.emit_values(builder, address, rows)
+            for lane in range(width):
+                activation = load(builder, builder.add(activations, I64(4 * lane)), F32)
+                index = part * width + lane
+                values[index] = fused_multiply_add(
+                    builder, row_weights, splat(builder, activation, rows), values[index]
+                )
+        return cgutils.pack_array(builder, values)
+
+    return accumulators(accumulators, types.uintp, types.uintp, kind, lanes, tier), codegen
+
+
+def plane_offsets(kind: QuantizedType) -> tuple[int, ...]:
     """Return where the addresses of the activations that a type reads stand in a PACKED record: quads, fine, side."""
     fields = PACKED.fields
     assert fields is not None
     return tuple(fields[name][1] for name in kind.planes)
 
 
-def block_tile(kind: BlockType, lanes: int, tier: int) -> Kernel:
+def block_tile(kind: QuantizedType, lanes: int, tier: int) -> Kernel:
     """Compile the tile function of a quantized type for tiles of `lanes` rows: groups first..last-1."""
     quads, fine, side = plane_offsets(kind)
     return _block_tile(kind.number, kind.values, kind.packed_bytes, kind.side_bytes, quads, fine, side, lanes, tier)

@@ -1,4 +1,4 @@
-"""What the 256-value weight types (k-quants, IQ4_XS) share: the x16 layout and the block function of every path.
+"""Weight types with blocks of 256 values (k-quants, IQ4_XS): what each is in the file, and their x16 layout in memory.
 
 A block of 256 values has an f16 scale d and sub-blocks of 16 or 32 values, each with a whole-number scale and, in some
 types, a whole-number minimum. In memory a block of 16 rows is
@@ -9,29 +9,26 @@ types, a whole-number minimum. In memory a block of 16 rows is
     minimums    laid out as the scales; with 4-bit scales they stand in the upper halves of the scales' bytes
     values      8 units, see quads.py
 
-The block function, for each of B rows of activations (whole numbers x with one f32 scale a 256 values):
+The block function (block_functions.py), for each of B rows of activations (whole numbers x with one f32 scale a 256
+values):
 
     acc = fma(f32(sum over j of s_j * sum((w - offset) * x)), d * scale, acc)
     acc = fma(f32(sum over j of m_j * sum(x)), -(d_minimum * scale), acc)       where there are minimums
 
 The sums are whole numbers below 2**31, so they are exact on every path: sub-scales cost no rounding.
+
+A new type is a Block256 here, and a name in weight_types.py.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.build.toolchain import cgutils, ir
-from kernels.quant.blocks import (
-    PREFETCH_BYTES,
-    by_groups,
-    load_f16,
-    passes_of,
-    separate_passes,
-    side_by_side,
-)
-from kernels.quant.quads import QUADS, ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd.vectors import I8, I64, constant, fused_multiply_add, load, prefetch
+from kernels.quant.block32 import IQ4_TABLE
+from kernels.quant.file_layout import Bits, BlockType, FileLayout
+from kernels.quant.quads import ROWS, UNIT, by_groups, pack_units, side_by_side, unit_bytes
 
 VALUES = 256
 # Rows of the activations' side data, 4 bytes a lane each: the scales of the two planes, the kind, then for each plane
@@ -43,84 +40,95 @@ SIDE256_ROWS = 28
 SIDE256_BYTES = 4 * SIDE256_ROWS
 
 
-@dataclass(frozen=True)
-class Block256:
-    """One 256-value weight type; a value is d * s_j * (w - offset) (- d_minimum * m_j), w unsigned."""
+class Unpacked256(NamedTuple):
+    """The numbers of a matrix of a 256-value type."""
 
-    name: str
-    number: int  # what kernels are specialised on; never reuse one
-    file_bytes: int  # of a block of one row, as the file holds it
-    bits: int
+    d: NDArray[np.float16]  # [rows, blocks]
+    d_minimum: NDArray[np.float16] | None  # [rows, blocks]
+    scales: NDArray[np.int16]  # [rows, blocks, sub-blocks]
+    minimums: NDArray[np.uint8] | None  # [rows, blocks, sub-blocks]
+    weights: NDArray[np.uint8]  # [rows, blocks, 256], the stored numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block256(BlockType):
+    """One 256-value weight type; a value is d * s_j * (w - offset) (- d_minimum * m_j)."""
+
     sub_values: int  # 16 or 32
     max_scale: int  # the largest |s_j|
-    offset: int
-    has_minimum: bool
-    table: tuple[int, ...] | None = None  # w by the stored number
-    takes_floats = False
-    values = granule = VALUES  # rows of a matrix are whole blocks
-    side_bytes, kind_row = SIDE256_BYTES, KIND256  # of the activations
-    planes = ("quads256", "fine256", "side256")  # where they stand in a PACKED record
+    values: ClassVar[int] = VALUES
+    granule: ClassVar[int] = VALUES  # rows of a matrix are whole blocks
+    side_bytes: ClassVar[int] = SIDE256_BYTES  # of the activations
+    kind_row: ClassVar[int] = KIND256
+    planes: ClassVar[tuple[str, ...]] = ("quads256", "fine256", "side256")  # where they stand in a PACKED record
 
     @property
-    def max_weight(self):
-        """The largest w."""
-        return max(self.table) if self.table else (1 << self.bits) - 1
-
-    @property
-    def max_product(self):
+    def max_product(self) -> int:
         """The largest |s_j * (w - offset)|."""
         smallest = min(self.table) if self.table else 0
         return self.max_scale * max(self.offset - smallest, self.max_weight - self.offset)
 
     @property
-    def signed_scales(self):
+    def signed_scales(self) -> bool:
         """Scales are signed where no minimum moves the values below zero."""
         return not self.has_minimum
 
     @property
-    def pairs(self):
+    def pairs(self) -> int:
         """Pairs of sub-blocks."""
         return VALUES // self.sub_values // 2
 
     @property
-    def shares_bytes(self):
+    def shares_bytes(self) -> bool:
         """Whether a scale and its minimum share one byte: where a block has 16 of both, they have 4 bits each."""
         return self.has_minimum and self.sub_values == 16
 
     @property
-    def scales_at(self):
+    def scales_at(self) -> int:
         """Bytes before the scales in a packed block."""
         return 2 * ROWS * (2 if self.has_minimum else 1)
 
     @property
-    def minimums_at(self):
+    def minimums_at(self) -> int:
         """Bytes before the minimums, where they have bytes of their own."""
         return self.scales_at + 2 * ROWS * self.pairs
 
     @property
-    def values_at(self):
+    def values_at(self) -> int:
         """Bytes before the values."""
         return self.minimums_at + (2 * ROWS * self.pairs if self.has_minimum and not self.shares_bytes else 0)
 
     @property
-    def packed_bytes(self):
+    def packed_bytes(self) -> int:
         """Bytes of a block of 16 rows in the x16 layout."""
         return self.values_at + VALUES // UNIT * unit_bytes(self.bits)
 
-    def pack_blocks(self, unpacked):
-        """Lay out x16: see `Unpacked256` -> uint8 [groups, blocks, bytes]."""
-        rows, blocks = unpacked.d.shape
+    def unpack(self, raw: NDArray[np.uint8]) -> Unpacked256:
+        """Return the numbers of a matrix as in the file, uint8 [rows, row bytes]."""
+        blocks, layout = self.file_blocks(raw), self.layout
+        return Unpacked256(
+            layout.read_scale(blocks),
+            layout.read_minimum(blocks),
+            layout.read_scales(blocks),
+            layout.read_minimums(blocks),
+            layout.read_weights(blocks),
+        )
+
+    def pack(self, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Lay out x16: uint8 [rows, row bytes] as in the file -> uint8 [groups, blocks, packed bytes]."""
+        numbers = self.unpack(raw)
+        rows, blocks = numbers.d.shape
         groups = -(-rows // ROWS)
-        parts = [side_by_side(unpacked.d, groups)]
-        scales = unpacked.scales.astype(np.uint8)
-        if self.has_minimum:
-            parts.append(side_by_side(unpacked.d_minimum, groups))
-        if self.shares_bytes:
-            scales = scales | (unpacked.minimums << 4)
+        parts = [side_by_side(numbers.d, groups)]
+        scales, minimums = numbers.scales.astype(np.uint8), numbers.minimums
+        if minimums is not None:
+            parts.append(side_by_side(numbers.d_minimum, groups))
+            if self.shares_bytes:
+                scales |= minimums << 4
         parts.append(self._pack_pairs(scales, groups))
-        if self.has_minimum and not self.shares_bytes:
-            parts.append(self._pack_pairs(unpacked.minimums, groups))
-        units = pack_units(by_groups(unpacked.weights.reshape(rows, blocks * VALUES), groups), self.bits)
+        if minimums is not None and not self.shares_bytes:
+            parts.append(self._pack_pairs(minimums, groups))
+        units = pack_units(by_groups(numbers.weights.reshape(rows, blocks * VALUES), groups), self.bits)
         return np.concatenate([*parts, units.reshape(groups, blocks, -1)], axis=2)
 
     def _pack_pairs(self, numbers, groups):
@@ -129,150 +137,185 @@ class Block256:
         grouped = by_groups(numbers, groups).reshape(groups, ROWS, blocks, self.pairs, 2)
         return grouped.transpose(0, 2, 3, 1, 4).reshape(groups, blocks, 2 * ROWS * self.pairs)
 
-
-@dataclass(frozen=True)
-class Unpacked256:
-    """The numbers of a matrix of a 256-value type."""
-
-    d: np.ndarray  # float16 [rows, blocks]
-    d_minimum: np.ndarray | None  # float16 [rows, blocks]
-    scales: np.ndarray  # int16 [rows, blocks, sub-blocks]
-    minimums: np.ndarray | None  # uint8 [rows, blocks, sub-blocks]
-    weights: np.ndarray  # uint8 [rows, blocks, 256], the stored numbers
-
-
-BLOCK256_BY_NUMBER: dict[int, Block256] = {}
+    def dequantize(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return float32 [rows, columns] of a matrix as in the file, by the arithmetic of ggml's reference."""
+        numbers = self.unpack(raw)
+        whole = self.whole_numbers(numbers.weights).reshape(*numbers.scales.shape, self.sub_values)
+        scales = numbers.d.astype(np.float32)[..., None] * numbers.scales.astype(np.float32)
+        values = scales[..., None] * whole.astype(np.float32)
+        if numbers.d_minimum is not None and numbers.minimums is not None:
+            minimums = numbers.d_minimum.astype(np.float32)[..., None] * numbers.minimums.astype(np.float32)
+            values = values - minimums[..., None]
+        return values.reshape(len(raw), -1)
 
 
-def register(kind):
-    """Make a type known to the block function."""
-    assert kind.number not in BLOCK256_BY_NUMBER, kind.name
-    BLOCK256_BY_NUMBER[kind.number] = kind
-    return kind
+# Q2_K: 256 values in 84 bytes, in 16 sub-blocks of 16; value = d * sc * q - dmin * m.
+#
+#     bytes 0..15   sub-block j: sc (low nibble) and m (high nibble) of byte j
+#     bytes 16..79  q, 2 bits each: bits 2p and 2p + 1 of byte 16 + 32*h + i hold value 128*h + 32*p + i
+#     bytes 80..81  d, f16
+#     bytes 82..83  dmin, f16
+#
+# Source: ggml-common.h, block_q2_K.
+Q2_K = Block256(
+    name="Q2_K",
+    number=32,
+    file_bytes=84,
+    bits=2,
+    offset=0,
+    sub_values=16,
+    max_scale=15,
+    layout=FileLayout(
+        scale_at=80,
+        minimum_at=82,
+        scales=(Bits(at=0, width=4, planes=1, run=16),),
+        minimums=(Bits(at=0, width=4, planes=1, run=16, low=4),),
+        weights=(Bits(at=16, width=2, planes=4, run=32, runs=2),),
+    ),
+)
 
 
-class Block256Emitter:
-    """Emits the block function for one packed block."""
+# Q3_K: 256 values in 110 bytes, in 16 sub-blocks of 16; value = d * sc * (q - 4), sc from -32 to 31.
+#
+#     bytes 0..31     the third bits of q: bit p of byte i belongs to value 32*p + i
+#     bytes 32..95    the low 2 bits of q: bits 2p and 2p + 1 of byte 32 + 32*h + i belong to value 128*h + 32*p + i
+#     bytes 96..103   the low 4 bits of sc + 32: byte 96 + j holds sub-block j (low nibble) and j + 8 (high nibble)
+#     bytes 104..107  the upper 2 bits of sc + 32: bits 2p and 2p + 1 of byte 104 + j belong to sub-block 4*p + j
+#     bytes 108..109  d, f16
+#
+# Source: ggml-common.h, block_q3_K (which takes 4 off where the third bit is 0: the same value).
+Q3_K = Block256(
+    name="Q3_K",
+    number=33,
+    file_bytes=110,
+    bits=3,
+    offset=4,
+    sub_values=16,
+    max_scale=32,
+    layout=FileLayout(
+        scale_at=108,
+        scales=(Bits(at=96, width=4, planes=2, run=8), Bits(at=104, width=2, planes=4, run=4, shift=4)),
+        scales_minus=32,
+        weights=(Bits(at=32, width=2, planes=4, run=32, runs=2), Bits(at=0, width=1, planes=8, run=32, shift=2)),
+    ),
+)
 
-    def __init__(self, builder, weight_type, make_dot, block):
-        self.builder, self.type, self.block = builder, weight_type, block
-        self.dot = make_dot(builder, weight_type.max_weight, weight_type.offset)
-        self.rows = make_dot.rows
 
-    def add_plane(self, accumulators, lanes, is_low):
-        """Add one plane of activations; see emit_planes."""
-        result = list(accumulators)
-        for index, parts in enumerate(passes_of(lanes.count, ROWS // self.rows)):
-            if index:
-                separate_passes(self.builder)
-            totals, minimums = self._totals(parts, lanes, is_low)
-            for part in parts:
-                chunk = slice(part * lanes.count, (part + 1) * lanes.count)
-                result[chunk] = self._scale(part, lanes, is_low, totals[part], minimums[part], result[chunk])
-        return result
+# Q4_K: 256 values in 144 bytes, in 8 sub-blocks of 32; value = d * sc * q - dmin * m.
+#
+#     bytes 0..1     d, f16
+#     bytes 2..3     dmin, f16
+#     bytes 4..15    sc and m of the 8 sub-blocks, 6 bits each, with j from 0 to 3:
+#                    byte 4 + j   bits 0..5: sc of sub-block j;               bits 6..7: bits 4..5 of sc of j + 4
+#                    byte 8 + j   bits 0..5: m of sub-block j;                bits 6..7: bits 4..5 of m of j + 4
+#                    byte 12 + j  bits 0..3: the low 4 bits of sc of j + 4;   bits 4..7: the low 4 bits of m of j + 4
+#     bytes 16..143  q, 4 bits each: byte 16 + 32*c + i holds value 64*c + i (low nibble) and 64*c + 32 + i (high)
+#
+# Source: ggml-common.h, block_q4_K.
+_SCALES_OF_6_BITS = (
+    Bits(at=4, width=6, planes=1, run=4),
+    Bits(at=12, width=4, planes=1, run=4, first=4),
+    Bits(at=4, width=2, planes=1, run=4, first=4, low=6, shift=4),
+)
+_MINIMUMS_OF_6_BITS = (
+    Bits(at=8, width=6, planes=1, run=4),
+    Bits(at=12, width=4, planes=1, run=4, first=4, low=4),
+    Bits(at=8, width=2, planes=1, run=4, first=4, low=6, shift=4),
+)
+Q4_K = Block256(
+    name="Q4_K",
+    number=34,
+    file_bytes=144,
+    bits=4,
+    offset=0,
+    sub_values=32,
+    max_scale=63,
+    layout=FileLayout(
+        scale_at=0,
+        minimum_at=2,
+        scales=_SCALES_OF_6_BITS,
+        minimums=_MINIMUMS_OF_6_BITS,
+        weights=(Bits(at=16, width=4, planes=2, run=32, runs=4),),
+    ),
+)
 
-    def _totals(self, parts, lanes, is_low):
-        """The whole-number sums by part and lane: of s * (w - offset) * x, and of m * x."""
-        builder, dot = self.builder, self.dot
 
-        def slots():
-            return {
-                part: [cgutils.alloca_once_value(builder, dot.zero()) for _ in range(lanes.count)] for part in parts
-            }
+# Q5_K: 256 values in 176 bytes, in 8 sub-blocks of 32; value = d * sc * q - dmin * m.
+#
+#     bytes 0..1     d, f16
+#     bytes 2..3     dmin, f16
+#     bytes 4..15    sc and m of the 8 sub-blocks, 6 bits each, as in Q4_K
+#     bytes 16..47   the fifth bits of q: bit p of byte 16 + i belongs to value 32*p + i
+#     bytes 48..175  the low 4 bits of q: byte 48 + 32*c + i holds value 64*c + i (low nibble) and 64*c + 32 + i (high)
+#
+# Source: ggml-common.h, block_q5_K.
+Q5_K = Block256(
+    name="Q5_K",
+    number=35,
+    file_bytes=176,
+    bits=5,
+    offset=0,
+    sub_values=32,
+    max_scale=63,
+    layout=FileLayout(
+        scale_at=0,
+        minimum_at=2,
+        scales=_SCALES_OF_6_BITS,
+        minimums=_MINIMUMS_OF_6_BITS,
+        weights=(Bits(at=48, width=4, planes=2, run=32, runs=4), Bits(at=16, width=1, planes=8, run=32, shift=4)),
+    ),
+)
 
-        totals, minimums = slots(), slots()
-        with cgutils.for_range(builder, I64(self.type.pairs), intp=I64) as loop:
-            if not is_low:
-                lines = -(-self.type.packed_bytes // 64 // self.type.pairs)
-                ahead = builder.add(self.block, builder.mul(loop.index, I64(64 * lines)))
-                prefetch(builder, builder.add(ahead, I64(PREFETCH_BYTES)), lines)
-            for part in parts:
-                self._add_pair_sums(loop.index, part, lanes, is_low, totals[part], minimums[part])
-            self._add_dots(loop.index, parts, lanes, totals)
-        return tuple(
-            {part: [builder.load(slot) for slot in slots] for part, slots in table.items()}
-            for table in (totals, minimums)
-        )
 
-    def _add_pair_sums(self, pair, part, lanes, is_low, totals, minimums):
-        """What needs only the sums of activations: the offsets and the minimums of a pair of sub-blocks."""
-        builder, dot = self.builder, self.dot
-        first_row = (SUMS16 if self.type.sub_values == 16 else SUMS32)[is_low]
-        row_bytes = I64(4 * lanes.width)
-        sums = builder.add(lanes.number(builder, first_row, 0), builder.mul(pair, row_bytes))
-        for lane in range(lanes.count):
-            place = builder.add(sums, I64(4 * lane))
-            if dot.offset:
-                scales = self.scale_pairs(pair, part)
-                shifts = builder.mul(scales, constant(scales.type, -dot.offset))
-                builder.store(dot.add_pairs(builder.load(totals[lane]), shifts, place), totals[lane])
-            if self.type.has_minimum:
-                numbers = self.minimum_pairs(pair, part)
-                builder.store(dot.add_pairs(builder.load(minimums[lane]), numbers, place), minimums[lane])
+# Q6_K: 256 values in 210 bytes, in 16 sub-blocks of 16; value = d * sc * (q - 32), sc a whole int8.
+#
+#     bytes 0..127    the low 4 bits of q: byte 64*h + i holds value 128*h + i (low nibble) and 128*h + 64 + i (high)
+#     bytes 128..191  the upper 2 bits of q: bits 2p and 2p + 1 of byte 128 + 32*h + i belong to value 128*h + 32*p + i
+#     bytes 192..207  sc, int8 each
+#     bytes 208..209  d, f16
+#
+# Source: ggml-common.h, block_q6_K.
+Q6_K = Block256(
+    name="Q6_K",
+    number=36,
+    file_bytes=210,
+    bits=6,
+    offset=32,
+    sub_values=16,
+    max_scale=128,
+    layout=FileLayout(
+        scale_at=208,
+        scales=(Bits(at=192, width=8, planes=1, run=16),),
+        weights=(
+            Bits(at=0, width=4, planes=2, run=64, runs=2),
+            Bits(at=128, width=2, planes=4, run=32, runs=2, shift=4),
+        ),
+    ),
+)
 
-    def _add_dots(self, pair, parts, lanes, totals):
-        """Add s * sum(w * x) of a pair of sub-blocks."""
-        builder, dot = self.builder, self.dot
-        units_of_pair = 2 * self.type.sub_values // UNIT
-        quads_of_sub_block = self.type.sub_values // 4
-        scales = {part: self.scale_pairs(pair, part) for part in parts}
-        first_unit = builder.mul(pair, I64(units_of_pair))
-        values = builder.add(self.block, I64(self.type.values_at))
-        here = builder.add(values, builder.mul(first_unit, I64(unit_bytes(self.type.bits))))
-        plane = builder.add(lanes.quads, builder.mul(first_unit, I64(4 * QUADS * lanes.width)))
-        quads = {part: self.weights(here, units_of_pair, part) for part in parts}
-        for sub_block in range(2):
-            scale = {part: dot.scale(scales[part], sub_block) for part in parts}
-            sums = {part: [dot.start(builder.load(slot), scale[part]) for slot in totals[part]] for part in parts}
-            for index in range(quads_of_sub_block):
-                quad = sub_block * quads_of_sub_block + index
-                for part in parts:
-                    weights = next(quads[part])
-                    for lane in range(lanes.count):
-                        dot.add(sums[part][lane], weights, builder.add(plane, I64(4 * (quad * lanes.width + lane))))
-            for part in parts:
-                for slot, state in zip(totals[part], sums[part], strict=True):
-                    builder.store(dot.finish(state), slot)
 
-    def weights(self, address, units, part):
-        """Yield the k-quads of some units, as the dot product takes them."""
-        for unit in range(units):
-            here = self.builder.add(address, I64(unit * unit_bytes(self.type.bits)))
-            for weights in emit_quads(self.builder, here, self.type.bits, part, self.rows):
-                yield self.dot.lookup(weights, self.type.table) if self.type.table else weights
-
-    def scale_pairs(self, pair, part):
-        """The scales of a pair of sub-blocks: int16 [rows][2]."""
-        numbers = self._load_bytes(self.type.scales_at, pair, part)
-        if self.type.shares_bytes:
-            numbers = self.builder.and_(numbers, constant(numbers.type, 15))
-        extend = self.builder.sext if self.type.signed_scales else self.builder.zext
-        return extend(numbers, self.dot.pairs)
-
-    def minimum_pairs(self, pair, part):
-        """The minimums of a pair of sub-blocks: int16 [rows][2]."""
-        if self.type.shares_bytes:
-            both = self.builder.zext(self._load_bytes(self.type.scales_at, pair, part), self.dot.pairs)
-            return self.builder.lshr(both, constant(both.type, 4))
-        return self.builder.zext(self._load_bytes(self.type.minimums_at, pair, part), self.dot.pairs)
-
-    def _load_bytes(self, start, pair, part):
-        offset = self.builder.add(self.builder.mul(pair, I64(2 * ROWS)), I64(start + 2 * self.rows * part))
-        return load(self.builder, self.builder.add(self.block, offset), ir.VectorType(I8, 2 * self.rows))
-
-    def _scale(self, part, lanes, is_low, totals, minimums, accumulators):
-        """The f32 part of the block function."""
-        builder, rows = self.builder, self.rows
-        d = load_f16(builder, self.block, part, rows)
-        d_minimum = (
-            load_f16(builder, builder.add(self.block, I64(2 * ROWS)), part, rows) if self.type.has_minimum else None
-        )
-        result = []
-        for total, minimum, lane, accumulator in zip(totals, minimums, range(lanes.count), accumulators, strict=True):
-            scale = lanes.f32(builder, LOW_SCALE if is_low else SCALE, lane, rows)
-            value = fused_multiply_add(builder, builder.sitofp(total, d.type), builder.fmul(d, scale), accumulator)
-            if d_minimum is not None:
-                factor = builder.fneg(builder.fmul(d_minimum, scale))
-                value = fused_multiply_add(builder, builder.sitofp(minimum, d.type), factor, value)
-            result.append(value)
-        return result
+# IQ4_XS: 256 values in 136 bytes, in 8 sub-blocks of 32; value = d * sc * table[q], sc from -32 to 31.
+#
+#     bytes 0..1    d, f16
+#     bytes 2..3    the upper 2 bits of sc + 32, u16 little endian: bits 2j and 2j + 1 belong to sub-block j
+#     bytes 4..7    the low 4 bits of sc + 32: byte 4 + j holds sub-block 2*j (low nibble) and 2*j + 1 (high nibble)
+#     bytes 8..135  q, 4 bits each: byte 8 + 16*j + i holds value 32*j + i (low nibble) and 32*j + 16 + i (high nibble)
+#
+# The table is that of IQ4_NL.
+# Source: ggml-common.h, block_iq4_xs.
+IQ4_XS = Block256(
+    name="IQ4_XS",
+    number=37,
+    file_bytes=136,
+    bits=4,
+    offset=128,
+    table=IQ4_TABLE,
+    sub_values=32,
+    max_scale=32,
+    layout=FileLayout(
+        scale_at=0,
+        scales=(Bits(at=4, width=4, planes=2, run=1, runs=4), Bits(at=2, width=2, planes=4, run=1, runs=2, shift=4)),
+        scales_minus=32,
+        weights=(Bits(at=8, width=4, planes=2, run=16, runs=8),),
+    ),
+)

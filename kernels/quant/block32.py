@@ -1,4 +1,4 @@
-"""What the 32-value weight types share: the x16 layout and the block function that every path uses.
+"""Weight types with blocks of 32 values: what each is in the file, and the x16 layout that they share in memory.
 
 In memory 16 rows stand together (law 1: threads take whole groups). A block of 16 rows x 32 values is
 
@@ -6,74 +6,75 @@ In memory 16 rows stand together (law 1: threads take whole groups). A block of 
     minimums  16 x f16, only in types that have them
     values    one unit, see quads.py
 
-The block function, for each of B rows of activations (whole numbers x with one f32 scale a 32 values, see
-activations.py), where w is the stored number or its entry in the type's table:
+The block function (block_functions.py), for each of B rows of activations (whole numbers x with one f32 scale a 32
+values, see activations.py):
 
     acc = fma(f32(sum((w - offset) * x)), d * scale, acc);   with minimums: acc = fma(m, scale * sum(x), acc)
+
+A new type is a Block32 here, and a name in weight_types.py.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.quant.blocks import (
-    LOW_PLANE_FACTOR,
-    PREFETCH_BYTES,
-    by_groups,
-    load_e8m0,
-    load_f16,
-    passes_of,
-    separate_passes,
-    side_by_side,
-)
-from kernels.quant.quads import ROWS, UNIT, emit_quads, pack_units, unit_bytes
-from kernels.simd.vectors import I32, I64, constant, fused_multiply_add, load, prefetch
+from kernels.quant.file_layout import Bits, BlockType, FileLayout
+from kernels.quant.quads import ROWS, UNIT, by_groups, pack_units, side_by_side, unit_bytes
 
 VALUES = UNIT
-# Bytes a lane of the activations' side data, by row: f32 scale, f32 scale * sum, i32 sum, i32 kind (activations.py).
+# Rows of the activations' side data, 4 bytes a lane each: f32 scale, f32 scale * sum, i32 sum, i32 kind.
+SCALE, SCALED_SUM, SUM, KIND = range(4)
 SIDE_BYTES = 16
-SCALE, SCALED_SUM, _SUM, KIND = range(4)
 
 
-@dataclass(frozen=True)
-class Block32:
-    """One 32-value weight type; a block's value is d * (w - offset) (+ m), w unsigned."""
+class Unpacked32(NamedTuple):
+    """The numbers of a matrix of a 32-value type."""
 
-    name: str
-    number: int  # what kernels are specialised on; never reuse one
-    file_bytes: int  # of a block of one row, as the file holds it
-    bits: int
-    offset: int
-    has_minimum: bool
-    table: tuple[int, ...] | None = None  # w by the stored number
-    scale_format: str = "f16"  # or e8m0
-    takes_floats = False
-    values = granule = VALUES  # rows of a matrix are whole blocks
-    side_bytes, kind_row = SIDE_BYTES, KIND  # of the activations
-    planes = ("quads", "fine", "side")  # where they stand in a PACKED record
+    scales: NDArray[np.float16] | NDArray[np.uint8]  # [rows, blocks]; bytes are exponents
+    minimums: NDArray[np.float16] | None  # [rows, blocks]
+    weights: NDArray[np.uint8]  # [rows, blocks, 32], the stored numbers
 
-    @property
-    def max_weight(self):
-        """The largest w."""
-        return max(self.table) if self.table else (1 << self.bits) - 1
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block32(BlockType):
+    """One 32-value weight type; a block's value is d * (w - offset) (+ m)."""
+
+    values: ClassVar[int] = VALUES
+    granule: ClassVar[int] = VALUES  # rows of a matrix are whole blocks
+    side_bytes: ClassVar[int] = SIDE_BYTES  # of the activations
+    kind_row: ClassVar[int] = KIND
+    planes: ClassVar[tuple[str, ...]] = ("quads", "fine", "side")  # where they stand in a PACKED record
 
     @property
-    def scale_bytes(self):
+    def has_exponents(self) -> bool:
+        """Whether scales are exponent bytes (E8M0) of 2**(e - 128), and not f16."""
+        return self.layout.scale_bytes == 1
+
+    @property
+    def scale_bytes(self) -> int:
         """Bytes of 16 rows' scales."""
-        return ROWS * (1 if self.scale_format == "e8m0" else 2)
+        return ROWS * self.layout.scale_bytes
 
     @property
-    def values_at(self):
+    def values_at(self) -> int:
         """Bytes before the values in a packed block."""
         return self.scale_bytes + (2 * ROWS if self.has_minimum else 0)
 
     @property
-    def packed_bytes(self):
+    def packed_bytes(self) -> int:
         """Bytes of a block of 16 rows in the x16 layout."""
         return self.values_at + unit_bytes(self.bits)
 
-    def pack_blocks(self, scales, minimums, weights):
-        """Lay out x16: scales [rows, blocks], weights uint8 [rows, blocks, 32] -> uint8 [groups, blocks, bytes]."""
+    def unpack(self, raw: NDArray[np.uint8]) -> Unpacked32:
+        """Return the numbers of a matrix as in the file, uint8 [rows, row bytes]."""
+        blocks, layout = self.file_blocks(raw), self.layout
+        return Unpacked32(layout.read_scale(blocks), layout.read_minimum(blocks), layout.read_weights(blocks))
+
+    def pack(self, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Lay out x16: uint8 [rows, row bytes] as in the file -> uint8 [groups, blocks, packed bytes]."""
+        scales, minimums, weights = self.unpack(raw)
         rows, blocks = scales.shape
         groups = -(-rows // ROWS)
         parts = [side_by_side(scales, groups)]
@@ -82,94 +83,151 @@ class Block32:
         columns = by_groups(weights.reshape(rows, blocks * VALUES), groups)
         return np.concatenate([*parts, pack_units(columns, self.bits)], axis=2)
 
+    def dequantize(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return float32 [rows, columns] of a matrix as in the file, by the arithmetic of ggml's reference."""
+        scales, minimums, weights = self.unpack(raw)
+        values = self.float_scales(scales)[..., None] * self.whole_numbers(weights).astype(np.float32)
+        if minimums is not None:
+            values = values + minimums[..., None].astype(np.float32)
+        return values.reshape(len(raw), -1)
 
-BLOCK32_BY_NUMBER: dict[int, Block32] = {}
+    def float_scales(self, scales: NDArray[np.float16] | NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return scales as float32."""
+        if not self.has_exponents:
+            return scales.astype(np.float32)
+        exponents = scales.astype(np.uint32)
+        subnormal = np.uint32(0x00200000) << np.minimum(exponents, 1)
+        return np.where(exponents < 2, subnormal, (exponents - 1) << 23).astype(np.uint32).view(np.float32)
 
 
-def register(kind):
-    """Make a type known to the block function."""
-    assert kind.number not in BLOCK32_BY_NUMBER, kind.name
-    BLOCK32_BY_NUMBER[kind.number] = kind
-    return kind
+# Q4_0: 32 values in 18 bytes, value = d * (q - 8).
+#
+#     bytes 0..1    d, f16
+#     bytes 2..17   q, 4 bits each: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# Source: ggml-common.h, block_q4_0.
+Q4_0 = Block32(
+    name="Q4_0",
+    number=1,
+    file_bytes=18,
+    bits=4,
+    offset=8,
+    layout=FileLayout(scale_at=0, weights=(Bits(at=2, width=4, planes=2, run=16),)),
+)
 
 
-class Block32Emitter:
-    """Emits the block function for one packed block."""
+# Q4_1: 32 values in 20 bytes, value = d * q + m.
+#
+#     bytes 0..1    d, f16
+#     bytes 2..3    m, f16
+#     bytes 4..19   q, 4 bits each: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# Source: ggml-common.h, block_q4_1.
+Q4_1 = Block32(
+    name="Q4_1",
+    number=2,
+    file_bytes=20,
+    bits=4,
+    offset=0,
+    layout=FileLayout(scale_at=0, minimum_at=2, weights=(Bits(at=4, width=4, planes=2, run=16),)),
+)
 
-    def __init__(self, builder, weight_type, make_dot, block):
-        self.builder, self.type, self.block = builder, weight_type, block
-        self.dot = make_dot(builder, weight_type.max_weight, weight_type.offset)
-        self.rows = make_dot.rows
 
-    def add_plane(self, accumulators, lanes, is_low):
-        """Add one plane of activations; see emit_planes."""
-        result = list(accumulators)
-        if not is_low:
-            ahead = self.builder.add(self.block, I64(PREFETCH_BYTES))
-            prefetch(self.builder, ahead, -(-self.type.packed_bytes // 64))
-        for index, parts in enumerate(passes_of(lanes.count, ROWS // self.rows)):
-            if index:
-                separate_passes(self.builder)
-            totals = self._totals(parts, lanes)
-            for part in parts:
-                chunk = slice(part * lanes.count, (part + 1) * lanes.count)
-                result[chunk] = self._scale(part, lanes, is_low, totals[part], result[chunk])
-        return result
+# Q5_0: 32 values in 22 bytes, value = d * (q - 16).
+#
+#     bytes 0..1    d, f16
+#     bytes 2..5    the fifth bits, u32 little endian: bit i belongs to value i
+#     bytes 6..21   the low 4 bits: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# Source: ggml-common.h, block_q5_0.
+Q5_0 = Block32(
+    name="Q5_0",
+    number=3,
+    file_bytes=22,
+    bits=5,
+    offset=16,
+    layout=FileLayout(
+        scale_at=0,
+        weights=(Bits(at=6, width=4, planes=2, run=16), Bits(at=2, width=1, planes=8, run=1, runs=4, shift=4)),
+    ),
+)
 
-    def _totals(self, parts, lanes):
-        """The integer sums of w * x: vectors by part and lane."""
-        dot = self.dot
-        sums = {part: [dot.start(dot.zero()) for _ in range(lanes.count)] for part in parts}
-        quads = {part: self.weights(part) for part in parts}
-        for quad in range(8):
-            for part in parts:
-                weights = next(quads[part])
-                for lane in range(lanes.count):
-                    dot.add(sums[part][lane], weights, lanes.quad(self.builder, quad, lane))
-        return {part: [dot.finish(state) for state in states] for part, states in sums.items()}
 
-    def weights(self, part):
-        """Yield the k-quads, as the dot product takes them."""
-        unit = self.builder.add(self.block, I64(self.type.values_at))
-        for weights in emit_quads(self.builder, unit, self.type.bits, part, self.rows):
-            yield self.dot.lookup(weights, self.type.table) if self.type.table else weights
+# Q5_1: 32 values in 24 bytes, value = d * q + m.
+#
+#     bytes 0..1    d, f16
+#     bytes 2..3    m, f16
+#     bytes 4..7    the fifth bits, u32 little endian: bit i belongs to value i
+#     bytes 8..23   the low 4 bits: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# Source: ggml-common.h, block_q5_1.
+Q5_1 = Block32(
+    name="Q5_1",
+    number=4,
+    file_bytes=24,
+    bits=5,
+    offset=0,
+    layout=FileLayout(
+        scale_at=0,
+        minimum_at=2,
+        weights=(Bits(at=8, width=4, planes=2, run=16), Bits(at=4, width=1, planes=8, run=1, runs=4, shift=4)),
+    ),
+)
 
-    def scales(self, part):
-        """The scales of some rows, as floats."""
-        load_scales = load_e8m0 if self.type.scale_format == "e8m0" else load_f16
-        return load_scales(self.builder, self.block, part, self.rows)
 
-    def minimums(self, part):
-        """The minimums of some rows, as floats."""
-        return load_f16(self.builder, self.builder.add(self.block, I64(self.type.scale_bytes)), part, self.rows)
+# Q8_0: 32 values in 34 bytes, value = d * q, q signed.
+#
+#     bytes 0..1    d, f16
+#     bytes 2..33   q, int8 each
+#
+# In memory q is stored xor 0x80, as q + 128 unsigned, and the block function takes 128 * sum(x) off again.
+# Source: ggml-common.h, block_q8_0.
+Q8_0 = Block32(
+    name="Q8_0",
+    number=5,
+    file_bytes=34,
+    bits=8,
+    offset=128,
+    layout=FileLayout(scale_at=0, weights=(Bits(at=2, width=8, planes=1, run=32),), weights_xor=128),
+)
 
-    def _scale(self, part, lanes, is_low, totals, accumulators):
-        """The f32 part of the block function: scale the integer sums, and add the minimums."""
-        builder, rows = self.builder, self.rows
-        scales = self.scales(part)
-        # The scaled sum of a fine block covers both planes.
-        adds_minimum = self.type.has_minimum and not is_low
-        minimums = self.minimums(part) if adds_minimum else None
-        result = []
-        for lane, total in enumerate(totals):
-            scale = lanes.f32(builder, SCALE, lane, rows)
-            if is_low:
-                scale = builder.fmul(scale, constant(scale.type, LOW_PLANE_FACTOR))
-            signed = self._without_offset(total, lanes, lane, is_low)
-            value = fused_multiply_add(
-                builder, builder.sitofp(signed, scale.type), builder.fmul(scales, scale), accumulators[lane]
-            )
-            if adds_minimum:
-                value = fused_multiply_add(builder, minimums, lanes.f32(builder, SCALED_SUM, lane, rows), value)
-            result.append(value)
-        return result
 
-    def _without_offset(self, total, lanes, lane, is_low):
-        if self.dot.offset == 0:
-            return total
-        builder, shift = self.builder, self.dot.offset.bit_length() - 1
-        assert self.dot.offset == 1 << shift, "offsets are powers of two"
-        # The kind of a fine block is 2 * (sum of the low plane) + 1.
-        number = load(builder, lanes.number(builder, KIND if is_low else _SUM, lane), I32)
-        sums = self.dot.shifted(builder.ashr(number, I32(1)) if is_low else number, shift)
-        return builder.sub(total, sums)
+# IQ4_NL: 32 values in 18 bytes, value = d * table[q], q an index into a table of 16 numbers.
+#
+#     bytes 0..1    d, f16
+#     bytes 2..17   q, 4 bits each: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# In memory q stays an index; the block function looks up table + 128 and takes 128 * sum(x) off again.
+# Source: ggml-common.h, block_iq4_nl and kvalues_iq4nl.
+_IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+IQ4_TABLE = tuple(value + 128 for value in _IQ4_VALUES)
+IQ4_NL = Block32(
+    name="IQ4_NL",
+    number=6,
+    file_bytes=18,
+    bits=4,
+    offset=128,
+    table=IQ4_TABLE,
+    layout=FileLayout(scale_at=0, weights=(Bits(at=2, width=4, planes=2, run=16),)),
+)
+
+
+# MXFP4: 32 values in 17 bytes, value = 2**(e - 127) * E2M1[q], q a float of 4 bits.
+#
+#     byte 0        e, the exponent of the block's scale (E8M0: no sign, no fraction)
+#     bytes 1..16   q, 4 bits each: byte i holds value i (low nibble) and value i + 16 (high nibble)
+#
+# q has a sign, two exponent bits and one fraction bit. Twice its value is a whole number, so the block function looks
+# up 2 * E2M1 + 16 and scales by 2**(e - 128), which is subnormal for e < 2. As in ggml, e = 255 is a number like the
+# others (the standard has NaN there) and q = 8 is 0, not -0.
+# Source: ggml-common.h, block_mxfp4 and kvalues_mxfp4; OCP Microscaling Formats (MX) specification 1.0.
+_DOUBLED_E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+MXFP4 = Block32(
+    name="MXFP4",
+    number=7,
+    file_bytes=17,
+    bits=4,
+    offset=16,
+    table=tuple(value + 16 for value in _DOUBLED_E2M1),
+    layout=FileLayout(scale_at=0, scale_bytes=1, weights=(Bits(at=1, width=4, planes=2, run=16),)),
+)

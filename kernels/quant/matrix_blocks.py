@@ -11,12 +11,12 @@ Whole-number sums of the planes join exactly: 128 * sum(h * x) + sum(l * x).
 """
 
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
-from kernels.quant.accumulate import block_emitter, block_type
 from kernels.quant.block32 import SCALE, SCALED_SUM
 from kernels.quant.block256 import LOW_SCALE, SUMS16, SUMS32, VALUES
 from kernels.quant.block256 import SCALE as SCALE256
-from kernels.quant.blocks import LOW_PLANE_FACTOR, Lanes, load_f16
+from kernels.quant.block_functions import LOW_PLANE_FACTOR, Lanes, block_emitter
 from kernels.quant.quads import QUADS, ROWS, UNIT, unit_bytes
+from kernels.quant.weight_types import TYPES_BY_NUMBER
 from kernels.simd.amx import (
     A32,
     A64,
@@ -47,7 +47,7 @@ def _signature(arguments, kind):
 @intrinsic(prefer_literal=True)
 def unpack_block(typingctx, block, scratch, kind):
     """Unpack one packed block, a block of 256 times the scales of its sub-blocks, to the scratch."""
-    weight_type = block_type(kind.literal_value)
+    weight_type = TYPES_BY_NUMBER[kind.literal_value]
 
     def codegen(context, builder, signature, arguments):
         block, scratch = arguments[:2]
@@ -109,7 +109,7 @@ def add_block(typingctx, accumulators, block, scratch, quads, fine, side, kind):
     quads, fine: addresses of the tile's planes at the block: [16][32], or [4][16][64] of a block of 256; side:
     [side_bytes / 4][16].
     """
-    weight_type = block_type(kind.literal_value)
+    weight_type = TYPES_BY_NUMBER[kind.literal_value]
     make_adder = _Adder32 if weight_type.values == UNIT else _Adder256
 
     def codegen(context, builder, signature, arguments):
@@ -170,7 +170,7 @@ class _Adder256:
     def __init__(self, builder, emitter, is_low):
         self.builder, self.planes = builder, planes_of(emitter.type)
         self.scale_row = LOW_SCALE if is_low else SCALE256
-        self.d = load_f16(builder, emitter.block, 0, ROWS)
+        self.d = emitter.load_f16(0, 0)
         self.minimums = _Minimums(builder, emitter, is_low) if emitter.type.has_minimum else None
 
     def multiply(self, plane, scratch, products):
@@ -192,7 +192,7 @@ class _Minimums:
     def __init__(self, builder, emitter, is_low):
         self.builder, self.dot = builder, emitter.dot
         self.first_row = (SUMS16 if emitter.type.sub_values == 16 else SUMS32)[is_low]
-        self.d = load_f16(builder, builder.add(emitter.block, I64(2 * ROWS)), 0, ROWS)
+        self.d = emitter.load_f16(2 * ROWS, 0)
         self.pairs = [emitter.minimum_pairs(I64(pair), 0) for pair in range(emitter.type.pairs)]
 
     def add(self, lane, scale, value):

@@ -101,6 +101,21 @@ def pack_units(weights, bits):
     return vectors.reshape(groups, units, unit_bytes(bits))
 
 
+def by_groups(values, groups):
+    """Pad rows with zeros to whole groups of 16: [rows, ...] -> [groups, 16, ...]."""
+    missing = groups * ROWS - len(values)
+    if missing:
+        values = np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])
+    return values.reshape(groups, ROWS, *values.shape[1:])
+
+
+def side_by_side(values, groups):
+    """[rows, blocks, ...] -> the bytes of 16 rows, [...][16], in one row a block: uint8 [groups, blocks, bytes]."""
+    grouped = by_groups(values, groups)
+    last = np.ascontiguousarray(np.moveaxis(grouped, 1, -1))
+    return last.view(np.uint8).reshape(groups, values.shape[1], -1)
+
+
 def emit_quads(builder, unit, bits, part, rows):
     """Yield the 8 k-quads of a unit as vectors of unsigned bytes, for `rows` rows from row part * rows on."""
     vector = ir.VectorType(I8, 4 * rows)

@@ -1,6 +1,6 @@
 """Compiled packing of weights at the speed of memory: bytes as in the file to the x16 layout.
 
-The bytes are those of `weight_types.pack`, the NumPy twin. One block of 16 rows at a time: each row's numbers are taken
+The bytes are those of the NumPy twin, the types' `pack`. One block of 16 rows at a time: each row's numbers are taken
 apart into a scratch buffer, a byte a value, and the 16 rows of it are interleaved.
 """
 
@@ -11,11 +11,9 @@ import numpy as np
 from kernels.build.jit import Kernel, kernel
 from kernels.build.toolchain import intrinsic, ir, types
 from kernels.quant.block256 import VALUES
-from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
-from kernels.quant.file_layout import DESCRIBED
-from kernels.quant.floats import FloatType
+from kernels.quant.file_layout import CHUNK
 from kernels.quant.quads import PIECES_BY_BITS, QUADS, ROWS, UNIT, unit_bytes
-from kernels.quant.types.weight_types import WeightType
+from kernels.quant.weight_types import TYPES_BY_NUMBER, FloatType, WeightType
 from kernels.run.program import array_at
 from kernels.simd.vectors import I16, I32, I64, constant, load, store
 
@@ -96,12 +94,12 @@ def _scatter(typingctx, source, target, size):
 @intrinsic(prefer_literal=True)
 def _unpack_weights(typingctx, block, scratch, kind):
     """Write the stored numbers of one row's block, a byte each."""
-    weight_type, layout = DESCRIBED[kind.literal_value]
+    weight_type = TYPES_BY_NUMBER[kind.literal_value]
 
     def codegen(context, builder, signature, arguments):
         block, scratch = arguments[:2]
         for first in range(0, weight_type.values, CHUNK):
-            store(builder, emit_weights(builder, block, layout, first), builder.add(scratch, I64(first)))
+            store(builder, weight_type.layout.emit_weights(builder, block, first), builder.add(scratch, I64(first)))
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, kind), codegen
@@ -110,7 +108,8 @@ def _unpack_weights(typingctx, block, scratch, kind):
 @intrinsic(prefer_literal=True)
 def _pack_header(typingctx, block, packed, row, kind):
     """Copy the scales and minimums of one row's block to their places in the packed block."""
-    weight_type, layout = DESCRIBED[kind.literal_value]
+    weight_type = TYPES_BY_NUMBER[kind.literal_value]
+    layout = weight_type.layout
 
     def codegen(context, builder, signature, arguments):
         block, packed, row = arguments[:3]
@@ -124,13 +123,13 @@ def _pack_header(typingctx, block, packed, row, kind):
         if weight_type.has_minimum:
             copy(layout.minimum_at, layout.scale_bytes * ROWS, 2)
         if layout.scales:
-            _emit_sub_blocks(builder, block, packed, row, weight_type, layout)
+            _emit_sub_blocks(builder, block, packed, row, weight_type)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64, kind), codegen
 
 
-def _emit_sub_blocks(builder, block, packed, row, weight_type, layout):
+def _emit_sub_blocks(builder, block, packed, row, weight_type):
     """Store the scales and minimums of one row's sub-blocks, by pairs (block256.py)."""
 
     def store_pairs(numbers, at):
@@ -140,9 +139,9 @@ def _emit_sub_blocks(builder, block, packed, row, weight_type, layout):
             place = builder.add(start, I64(at + 2 * ROWS * pair))
             store(builder, builder.extract_element(pairs, I32(pair)), place)
 
-    scales = emit_scales(builder, block, layout)
+    scales = weight_type.layout.emit_scales(builder, block)
     if weight_type.has_minimum:
-        minimums = emit_minimums(builder, block, layout)
+        minimums = weight_type.layout.emit_minimums(builder, block)
         if weight_type.shares_bytes:
             scales = builder.or_(scales, builder.shl(minimums, constant(minimums.type, 4)))
         else:

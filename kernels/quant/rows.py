@@ -1,6 +1,6 @@
 """Compiled dequantizing of single rows as the file holds them, for embeddings and for f32 activations.
 
-The bits are those of `weight_types.dequantize`, the NumPy twin: (d * scale) * (w - offset), then the minimum.
+The bits are those of the NumPy twin, the types' `dequantize`: (d * scale) * (w - offset), then the minimum.
 """
 
 import functools
@@ -10,12 +10,10 @@ import numpy as np
 from kernels.build.jit import Kernel, kernel
 from kernels.build.toolchain import intrinsic, ir, types
 from kernels.machine.memory import address_of
-from kernels.quant.blocks import load_e8m0, load_f16
-from kernels.quant.file_blocks import CHUNK, emit_minimums, emit_scales, emit_weights
-from kernels.quant.file_layout import DESCRIBED
-from kernels.quant.floats import FLOATS_BY_NUMBER, FloatType
-from kernels.quant.types.weight_types import WeightType
+from kernels.quant.file_layout import CHUNK
+from kernels.quant.weight_types import TYPES_BY_NUMBER, FloatType, WeightType
 from kernels.simd.dot import GenericDot
+from kernels.simd.halves import load_e8m0, load_f16
 from kernels.simd.vectors import F32, I32, I64, constant, load_i64, splat, store
 
 # (source, bytes of a row, blocks of a row, numbers of the rows: int64, how many, output: float32 [rows][columns]).
@@ -73,26 +71,26 @@ def _row_dequantizer(number, file_bytes, values):
 @intrinsic(prefer_literal=True)
 def _dequantize_block(typingctx, block, output, kind):
     """Write the values of one row's block as float32."""
-    number = kind.literal_value
+    weight_type = TYPES_BY_NUMBER[kind.literal_value]
 
     def codegen(context, builder, signature, arguments):
         block, output = arguments[:2]
-        if number in FLOATS_BY_NUMBER:
-            store(builder, FLOATS_BY_NUMBER[number].emit_values(builder, block, CHUNK), output)
+        if isinstance(weight_type, FloatType):
+            store(builder, weight_type.emit_values(builder, block, CHUNK), output)
         else:
-            for index, value in enumerate(_emit_values(builder, block, *DESCRIBED[number])):
+            for index, value in enumerate(_emit_values(builder, block, weight_type)):
                 store(builder, value, builder.add(output, I64(4 * CHUNK * index)))
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, kind), codegen
 
 
-def _emit_values(builder, block, weight_type, layout):
+def _emit_values(builder, block, weight_type):
     """Yield a block's values, 16 floats at a time."""
-    scales, minimums = _emit_factors(builder, block, weight_type, layout)
+    scales, minimums = _emit_factors(builder, block, weight_type.layout)
     for first in range(0, weight_type.values, CHUNK):
         sub_block = first * len(scales) // weight_type.values
-        value = _emit_whole_numbers(builder, emit_weights(builder, block, layout, first), weight_type)
+        value = _emit_whole_numbers(builder, weight_type.layout.emit_weights(builder, block, first), weight_type)
         value = builder.fmul(splat(builder, scales[sub_block], CHUNK), value)
         if weight_type.has_minimum:
             value = builder.fadd(value, splat(builder, minimums[sub_block], CHUNK))
@@ -107,20 +105,20 @@ def _emit_whole_numbers(builder, weights, weight_type):
     return builder.sitofp(builder.sub(wide, constant(wide.type, weight_type.offset)), ir.VectorType(F32, CHUNK))
 
 
-def _emit_factors(builder, block, weight_type, layout):
+def _emit_factors(builder, block, layout):
     """The scale of each sub-block (or of the whole block), and what is added after it, as floats."""
     load_scale = load_e8m0 if layout.scale_bytes == 1 else load_f16
-    scale = _first(builder, load_scale(builder, builder.add(block, I64(layout.scale_at)), 0, 1))
+    scale = _first(builder, load_scale(builder, builder.add(block, I64(layout.scale_at)), 1))
     minimum = None
-    if weight_type.has_minimum:
-        minimum = _first(builder, load_f16(builder, builder.add(block, I64(layout.minimum_at)), 0, 1))
+    if layout.minimum_at is not None:
+        minimum = _first(builder, load_f16(builder, builder.add(block, I64(layout.minimum_at)), 1))
     if not layout.scales:
         return [scale], [minimum]
-    scales = _multiples(builder, scale, emit_scales(builder, block, layout), builder.sext)
+    scales = _multiples(builder, scale, layout.emit_scales(builder, block), builder.sext)
     if minimum is None:
         return scales, []
     # a - b is a + (-b), to the bit.
-    return scales, _multiples(builder, builder.fneg(minimum), emit_minimums(builder, block, layout), builder.zext)
+    return scales, _multiples(builder, builder.fneg(minimum), layout.emit_minimums(builder, block), builder.zext)
 
 
 def _multiples(builder, factor, numbers, extend):

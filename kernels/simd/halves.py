@@ -1,18 +1,35 @@
-"""Conversions between float32 and IEEE half precision, with the same bits on every processor.
+"""IEEE half precision and E8M0 exponents to and from float32, with the same bits on every processor.
 
 Processors with F16C have an instruction for each direction, whatever the tier. Elsewhere the same result comes from
 integer steps: LLVM would call a library function there, which may be missing. Rounding is to nearest, ties to even.
 Values from 65520 on become infinite; those below 2**-14 are rounded to multiples of 2**-24.
-Source: IEEE 754-2019, binary16 (1 sign bit, 5 exponent bits with bias 15, 10 bits of fraction).
+Sources: IEEE 754-2019, binary16 (1 sign bit, 5 exponent bits with bias 15, 10 bits of fraction); OCP Microscaling
+Formats (MX) specification 1.0, E8M0.
 """
 
 from kernels.build.toolchain import ir
 from kernels.machine.cpu import has_half_instructions
-from kernels.simd.vectors import F16, F32, I16, I32, constant
+from kernels.simd.vectors import F16, F32, I8, I16, I32, constant, load
 
 _TWO_TO_16 = 0x47800000  # bits of 65536.0, which becomes the half's infinity
 _TWO_TO_MINUS_14 = 0x38800000  # the smallest normal half
 _INFINITY = 0x7F800000
+
+
+def load_f16(builder, address, lanes):
+    """Load some halves as a float vector."""
+    return half_to_float(builder, load(builder, address, ir.VectorType(I16, lanes)))
+
+
+def load_e8m0(builder, address, lanes):
+    """Load some exponent bytes e as 2**(e - 128), a subnormal float for e < 2."""
+    ints = ir.VectorType(I32, lanes)
+    exponents = builder.zext(load(builder, address, ir.VectorType(I8, lanes)), ints)
+    normal = builder.shl(builder.sub(exponents, constant(ints, 1)), constant(ints, 23))
+    # 2**(e - 128) for e of 0 and 1: the leading bit moves into the fraction.
+    subnormal = builder.shl(constant(ints, 0x00200000), exponents)
+    is_small = builder.icmp_unsigned("<", exponents, constant(ints, 2))
+    return builder.bitcast(builder.select(is_small, subnormal, normal), ir.VectorType(F32, lanes))
 
 
 def half_to_float(builder, halves):

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.price_of_laws import compare, in_turn, paired_tiles
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
-from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType
+from kernels.quant.weight_types import WEIGHT_TYPES, QuantizedType
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME
 
@@ -15,7 +15,7 @@ from kernels.simd.tiers import TIERS_BY_NAME
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_K"])
 def test_the_free_variant_gives_the_same_sums_in_other_bits_and_the_paired_one_our_bits(name: str) -> None:
     kind, tier, team = WEIGHT_TYPES[name], TIERS_BY_NAME["generic"].number, Team(1)
-    assert isinstance(kind, BlockType)
+    assert isinstance(kind, QuantizedType)
     try:
         matrix = TimedMatrix(kind, 48, 1024, 1)
         ours = TimedMatmul(team, tier, matrix, 3)

@@ -42,7 +42,7 @@ def main(tier: str, folder: Path, tiles: Sequence[str]) -> None:
 
     from kernels.build.compiler import compile_library, link
     from kernels.matmul.gemv import compile_tile
-    from kernels.quant.types.weight_types import WEIGHT_TYPES
+    from kernels.quant.weight_types import WEIGHT_TYPES
     from kernels.simd.tiers import TIERS_BY_NAME
 
     for name in tiles:

@@ -11,7 +11,7 @@ from kernels.matmul import moe
 from kernels.matmul.activations import NEVER, Activations, form_of
 from kernels.matmul.gemv import tile_functions
 from kernels.matmul.moe_routing import ROUTE, SOFTMAX, Routing, route_kernel
-from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run.program import OP_BYTES, Program
 from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels.ops import Bytes, Float32, crossover_of, random_matrix, run_program
@@ -67,7 +67,7 @@ class Layer:
         return random_matrix(self.name, self.experts * outputs, columns, seed).reshape(self.experts, outputs, -1)
 
     def _pack(self, raw: Bytes) -> Bytes:
-        return np.stack([pack(WEIGHT_TYPES[self.name], matrix) for matrix in raw])
+        return np.stack([WEIGHT_TYPES[self.name].pack(matrix) for matrix in raw])
 
     def run(
         self,

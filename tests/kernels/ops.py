@@ -13,8 +13,7 @@ from kernels.matmul.norm import PACK, pack_kernel
 from kernels.matmul.tiles import MATMUL
 from kernels.quant.block32 import Block32
 from kernels.quant.block256 import Block256
-from kernels.quant.floats import FloatType
-from kernels.quant.types.weight_types import WEIGHT_TYPES, blocks_of, pack
+from kernels.quant.weight_types import WEIGHT_TYPES, FloatType
 from kernels.run.program import Program
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
@@ -124,7 +123,7 @@ def matmul_by(
     crossover: int = NEVER,
 ) -> Float32:
     """Like `matmul`, with the tile functions at the given addresses."""
-    weights, rows = pack(WEIGHT_TYPES[name], raw), np.array([len(x)])
+    weights, rows = WEIGHT_TYPES[name].pack(raw), np.array([len(x)])
     groups, blocks, _ = weights.shape
     output = np.full((len(x), groups * 16), np.nan, np.float32)
     if added_to is not None:
@@ -158,7 +157,7 @@ def random_matrix(name: str, outputs: int, columns: int, seed: int = 0) -> Bytes
         if name == "F16":
             return bits.view(np.float32).astype(np.float16).view(np.uint8)
         return bits.view(np.uint8) if name == "F32" else (bits >> 16).astype(np.uint16).view(np.uint8)
-    blocks = random.integers(0, 256, (outputs, blocks_of(kind, columns), kind.file_bytes), np.uint8)
+    blocks = random.integers(0, 256, (outputs, columns // kind.values, kind.file_bytes), np.uint8)
     if name == "MXFP4":
         blocks[..., 0] = random.integers(118, 124, blocks.shape[:2])  # scales near 0.01
         return blocks.reshape(outputs, -1)

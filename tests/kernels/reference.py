@@ -15,8 +15,7 @@ from kernels.matmul.activations import FINE_SHARE
 from kernels.quant.block32 import VALUES, Block32
 from kernels.quant.block256 import VALUES as VALUES256
 from kernels.quant.block256 import Block256
-from kernels.quant.floats import FloatType
-from kernels.quant.types.weight_types import WeightType, dequantize, float_scales, unpack32, unpack256, whole_numbers
+from kernels.quant.weight_types import FloatType, WeightType
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -98,20 +97,20 @@ def matmul(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float64:
     if not isinstance(kind, FloatType):
         quantized = quantize_activations(x, kind.values)
         activations = (quantized.values.astype(np.float64) * quantized.scales[..., None]).reshape(x.shape)
-    return activations @ dequantize(kind, raw).astype(np.float64).T
+    return activations @ kind.dequantize(raw).astype(np.float64).T
 
 
 def matmul_in_order(kind: WeightType, raw: NDArray[np.uint8], x: Float32) -> Float32:
     """Like `matmul`, with the roundings of the kernels: one float32 sum an output, over ascending k or blocks."""
     with np.errstate(over="ignore", under="ignore"):  # infinities pass as in any float32 arithmetic
         if isinstance(kind, FloatType):
-            return _float_matmul_in_order(dequantize(kind, raw), x)
+            return _float_matmul_in_order(kind.dequantize(raw), x)
         return _matmul256(kind, raw, x) if isinstance(kind, Block256) else _matmul32(kind, raw, x)
 
 
 def _matmul32(kind: Block32, raw: NDArray[np.uint8], x: Float32) -> Float32:
-    stored_scales, minimums, stored = unpack32(kind, raw)
-    weights, scales = whole_numbers(kind, stored), float_scales(kind, stored_scales)
+    stored_scales, minimums, stored = kind.unpack(raw)
+    weights, scales = kind.whole_numbers(stored), kind.float_scales(stored_scales)
     quantized = quantize_activations(x)
     (high, high_scales), (low, low_scales) = quantized.planes()
     sums = np.zeros((len(x), len(raw)), np.float32)
@@ -129,8 +128,8 @@ def _matmul32(kind: Block32, raw: NDArray[np.uint8], x: Float32) -> Float32:
 
 
 def _matmul256(kind: Block256, raw: NDArray[np.uint8], x: Float32) -> Float32:
-    numbers, quantized = unpack256(kind, raw), quantize_activations(x, VALUES256)
-    weights = whole_numbers(kind, numbers.weights) * np.repeat(numbers.scales, kind.sub_values, 2).astype(np.int32)
+    numbers, quantized = kind.unpack(raw), quantize_activations(x, VALUES256)
+    weights = kind.whole_numbers(numbers.weights) * np.repeat(numbers.scales, kind.sub_values, 2).astype(np.int32)
     d = numbers.d.astype(np.float32)
     sums = np.zeros((len(x), len(raw)), np.float32)
     for block in range(d.shape[1]):

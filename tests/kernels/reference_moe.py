@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.matmul.moe_routing import SIGMOID, SOFTMAX
-from kernels.quant.types.weight_types import WeightType
+from kernels.quant.weight_types import WeightType
 from tests.kernels.reference import Float32, Float64, matmul, silu_times_up
 
 Experts = tuple[WeightType, NDArray[np.uint8]]  # one type, uint8 [experts, outputs, row bytes] as in the file

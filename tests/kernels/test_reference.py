@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels import reference
 from tests.kernels.ops import random_matrix, wide
 

@@ -21,7 +21,7 @@ from kernels.build import code_store
 from kernels.build.compile_processes import _queue, _start
 from kernels.build.jit import find
 from kernels.delta.recurrent import DeltaShape
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.sampling import logits
 from tests.tiny_models import write_tiny_llama
 

@@ -11,7 +11,7 @@ from engine.loading.crossover import choose_crossover, measured_crossover
 from engine.loading.load_runner import load_runner
 from engine.weights.files.gguf import GgufFile
 from kernels.matmul.activations import NEVER, Activations
-from kernels.quant.types.weight_types import WEIGHT_TYPES, WeightType
+from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
 from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
 from tests.tiny_mixture import write_tiny_mixture

@@ -12,7 +12,7 @@ from engine.weights import quantize
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.open_weights import open_weights
 from engine.weights.quantized_file import QuantizedFile, quantized
-from kernels.quant.types.weight_types import WEIGHT_TYPES, dequantize
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny_models import write_tiny_llama
 
@@ -56,19 +56,19 @@ def test_blocks_of_32_are_those_of_the_gguf_package(name: str) -> None:
 @pytest.mark.parametrize("name", K_QUANTS)
 def test_k_quants_are_as_close_as_those_of_llama_cpp(name: str) -> None:
     blocks = normal(1000, 256)
-    found = dequantize(WEIGHT_TYPES[name], K_QUANTS[name](blocks))
+    found = WEIGHT_TYPES[name].dequantize(K_QUANTS[name](blocks))
     assert np.sqrt(np.mean((found - blocks) ** 2)) < 1.05 * LLAMA_CPP_ERRORS[name]
 
 
 @pytest.mark.parametrize("name", K_QUANTS)
 def test_k_quants_of_special_blocks_stay_close(name: str) -> None:
     blocks = special_blocks(256)
-    found = dequantize(WEIGHT_TYPES[name], K_QUANTS[name](blocks))
+    found = WEIGHT_TYPES[name].dequantize(K_QUANTS[name](blocks))
     assert np.array_equal(found[0], blocks[0])
     span = blocks.max(axis=1).clip(min=0) - blocks.min(axis=1).clip(max=0)
     steps = {"Q4_K": 15, "Q5_K": 31, "Q6_K": 31}[name]
     assert (np.abs(found - blocks).max(axis=1) <= 1.5 * span / steps).all()
-    one_side = dequantize(WEIGHT_TYPES[name], K_QUANTS[name](blocks[1:3]))
+    one_side = WEIGHT_TYPES[name].dequantize(K_QUANTS[name](blocks[1:3]))
     assert np.abs(one_side - blocks[1:3]).max() < 0.02
 
 

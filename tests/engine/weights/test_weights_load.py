@@ -12,8 +12,7 @@ from engine.weights.digest import tensor_digests
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.weights_file import WeightBytes
 from engine.weights.load import Matrix, WeightLoader
-from kernels.quant.floats import FloatType
-from kernels.quant.types.weight_types import WEIGHT_TYPES, dequantize, pack
+from kernels.quant.weight_types import WEIGHT_TYPES, FloatType
 from tests.kernels.ops import random_matrix
 from tests.tiny_models import write_out
 
@@ -63,7 +62,7 @@ def test_a_matrix_is_packed_in_its_own_type(file: GgufFile, name: str) -> None:
     kind = WEIGHT_TYPES[name]
     matrix = loaded(file, f"matrix.{name}", 21, COLUMNS)
     assert (matrix.kind, matrix.columns) == (kind, COLUMNS)
-    assert np.array_equal(matrix.packed, pack(kind, file.raw(f"matrix.{name}")))
+    assert np.array_equal(matrix.packed, kind.pack(file.raw(f"matrix.{name}")))
     assert matrix.packed.ctypes.data % 64 == 0
 
 
@@ -78,19 +77,19 @@ def test_for_float_activations_a_matrix_is_dequantized(file: GgufFile, name: str
 
 def test_a_tall_matrix_is_packed_in_parts_that_join(file: GgufFile) -> None:
     matrix = loaded(file, "tall", TALL_ROWS, 2 * COLUMNS)
-    assert np.array_equal(matrix.packed, pack(WEIGHT_TYPES["Q8_0"], file.raw("tall")))
+    assert np.array_equal(matrix.packed, WEIGHT_TYPES["Q8_0"].pack(file.raw("tall")))
 
 
 def test_for_float_activations_the_parts_join_too(file: GgufFile) -> None:
     matrix = loaded(file, "tall", TALL_ROWS, 2 * COLUMNS, "f32")
-    values = dequantize(WEIGHT_TYPES["Q8_0"], file.raw("tall"))
-    assert np.array_equal(matrix.packed, pack(WEIGHT_TYPES["F32"], values.view(np.uint8)))
+    values = WEIGHT_TYPES["Q8_0"].dequantize(file.raw("tall"))
+    assert np.array_equal(matrix.packed, WEIGHT_TYPES["F32"].pack(values.view(np.uint8)))
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
 def test_a_vector_is_float32(file: GgufFile, name: str) -> None:
     vector = loader(file).vector(f"vector.{name}", 48)
-    expected = dequantize(WEIGHT_TYPES[name], file.raw(f"vector.{name}"))[0]
+    expected = WEIGHT_TYPES[name].dequantize(file.raw(f"vector.{name}"))[0]
     assert vector.dtype == np.float32 and np.array_equal(vector, expected)
     assert np.abs(vector - VECTOR).max() < 0.02
 

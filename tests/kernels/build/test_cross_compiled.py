@@ -10,7 +10,7 @@ import pytest
 
 from kernels.matmul.activations import BLOCK32
 from kernels.matmul.gemv import tile_functions
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
 from tests.kernels.cross_compiler import PROCESSORS, compile_into, tile_name

@@ -10,7 +10,7 @@ from kernels.matmul import gemv
 from kernels.matmul.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of
 from kernels.matmul.elementwise import GELU, SILU
 from kernels.matmul.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
-from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run.program import Program
 from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
@@ -40,7 +40,7 @@ class Layer:
         self.names, self.outputs = (gate, up), outputs
         self.columns = max(wide(gate, blocks), wide(up, blocks))
         self.raw = [random_matrix(name, outputs, self.columns, seed) for seed, name in enumerate(self.names)]
-        self.packed: list[Bytes] = [pack(WEIGHT_TYPES[n], raw) for n, raw in zip(self.names, self.raw, strict=True)]
+        self.packed: list[Bytes] = [WEIGHT_TYPES[n].pack(raw) for n, raw in zip(self.names, self.raw, strict=True)]
 
     def rows(self, count: int, seed: int = 1) -> Float32:
         return np.random.default_rng(seed).standard_normal((count, self.columns)).astype(np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.matmul import gemv
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels import reference
 from tests.kernels.ops import (
     CROSSOVERS,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.matmul.activations import NEVER
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels import reference, reference_moe
 from tests.kernels.moe_ops import Layer, route
 from tests.kernels.ops import CROSSOVERS, TIERS, Float32, float_tiles, matmul, same_bits, wide

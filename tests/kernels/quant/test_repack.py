@@ -5,7 +5,7 @@ import pytest
 
 from kernels.quant.repack import pack_into
 from kernels.quant.rows import dequantize_rows
-from kernels.quant.types.weight_types import WEIGHT_TYPES, dequantize, pack
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.ops import hard_matrix, random_matrix, same_bits, wide
 
 
@@ -13,7 +13,7 @@ from tests.kernels.ops import hard_matrix, random_matrix, same_bits, wide
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_packing_gives_the_bytes_of_the_numpy_twin(name: str, outputs: int) -> None:
     kind, raw = WEIGHT_TYPES[name], random_matrix(name, outputs, wide(name, 3))
-    expected = pack(kind, raw)
+    expected = kind.pack(raw)
     packed = np.zeros_like(expected)
     pack_into(kind, raw, packed)
     assert np.array_equal(packed, expected)
@@ -24,7 +24,7 @@ def test_any_bytes_at_all_are_packed_as_the_numpy_twin_does(name: str) -> None:
     kind = WEIGHT_TYPES[name]
     row_bytes = random_matrix(name, 1, wide(name, 2)).shape[1]
     raw = np.random.default_rng(4).integers(0, 256, (32, row_bytes), np.uint8)
-    expected = pack(kind, raw)
+    expected = kind.pack(raw)
     packed = np.zeros_like(expected)
     pack_into(kind, raw, packed)
     assert np.array_equal(packed, expected)
@@ -33,7 +33,7 @@ def test_any_bytes_at_all_are_packed_as_the_numpy_twin_does(name: str) -> None:
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_matrices_packed_piece_by_piece_join(name: str) -> None:
     kind, raw = WEIGHT_TYPES[name], random_matrix(name, 53, wide(name, 1))
-    expected = pack(kind, raw)
+    expected = kind.pack(raw)
     packed = np.zeros_like(expected)
     for first, last in ((3, 4), (0, 1), (1, 3)):
         pack_into(kind, raw[first * 16 : last * 16], packed[first:last])
@@ -43,7 +43,7 @@ def test_matrices_packed_piece_by_piece_join(name: str) -> None:
 @pytest.mark.parametrize("name", WEIGHT_TYPES)
 def test_rows_are_dequantized_to_the_bits_of_the_numpy_twin(name: str) -> None:
     kind, raw = WEIGHT_TYPES[name], hard_matrix(name)
-    expected = dequantize(kind, raw)
+    expected = kind.dequantize(raw)
     numbers = np.array([*range(21), 20, 0, 7, 7])
     values = np.full((len(numbers), expected.shape[1]), np.nan, np.float32)
     dequantize_rows(kind, raw, numbers, values)

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from kernels.quant.block32 import Block32
 from kernels.quant.block256 import Block256
-from kernels.quant.floats import FloatType
-from kernels.quant.types.weight_types import WEIGHT_TYPES, BlockType, blocks_of, dequantize, float_scales, pack
+from kernels.quant.weight_types import WEIGHT_TYPES, FloatType, QuantizedType
 from tests.kernels.ops import MINIMUM_AT, QUANTIZED, SCALE_AT, hard_matrix, random_matrix, wide
 
 Bytes = NDArray[np.uint8]
@@ -54,7 +53,7 @@ def random_bytes(name: str) -> Bytes:
 def test_dequantizing_gives_the_bits_of_the_gguf_package(name: str, make: object) -> None:
     raw = make(name)  # type: ignore[operator]
     with np.errstate(over="ignore"):  # the largest exponents of MXFP4
-        ours, theirs = dequantize(WEIGHT_TYPES[name], raw), by_the_gguf_package(name, raw)
+        ours, theirs = WEIGHT_TYPES[name].dequantize(raw), by_the_gguf_package(name, raw)
     assert np.array_equal(ours.view(np.uint32), theirs.view(np.uint32))
 
 
@@ -62,7 +61,7 @@ def test_dequantizing_gives_the_bits_of_the_gguf_package(name: str, make: object
 def test_blocks_hold_as_many_values_and_bytes_as_the_gguf_package_says(name: str) -> None:
     kind = WEIGHT_TYPES[name]
     values, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    assert blocks_of(kind, 2 * 256) == 2 * 256 // values
+    assert 2 * 256 // kind.values == 2 * 256 // values
     assert kind.file_bytes == size
 
 
@@ -72,7 +71,7 @@ def test_every_exponent_is_a_scale_as_in_the_gguf_package() -> None:
     blocks[:, 0], blocks[:, 1:] = exponents, 0x11  # the number 1, which is twice the value 1/2
     kind = WEIGHT_TYPES["MXFP4"]
     assert isinstance(kind, Block32)
-    assert np.array_equal(float_scales(kind, exponents), by_the_gguf_package("MXFP4", blocks)[:, 0])
+    assert np.array_equal(kind.float_scales(exponents), by_the_gguf_package("MXFP4", blocks)[:, 0])
 
 
 @pytest.mark.parametrize("outputs", [1, 16, 21])
@@ -81,14 +80,14 @@ def test_packed_blocks_hold_the_same_values_and_zeros_below_them(name: str, outp
     kind = WEIGHT_TYPES[name]
     assert isinstance(kind, Block32 | Block256)
     raw = random_matrix(name, outputs, wide(name, 2))
-    packed = pack(kind, raw)
+    packed = kind.pack(raw)
     assert packed.shape == (-(-outputs // 16), 2, kind.packed_bytes)
     values = unpacked(kind, packed)
-    assert np.array_equal(values[:outputs], dequantize(kind, raw))
+    assert np.array_equal(values[:outputs], kind.dequantize(raw))
     assert not values[outputs:].any()
 
 
-def unpacked(kind: BlockType, packed: Bytes) -> NDArray[np.float32]:
+def unpacked(kind: QuantizedType, packed: Bytes) -> NDArray[np.float32]:
     """Read the x16 layout value by value, as its modules describe it: float32 [padded outputs, columns]."""
     groups, blocks, _ = packed.shape
     values = np.zeros((groups, 16, blocks, kind.values), np.float32)
@@ -102,7 +101,7 @@ def unpacked(kind: BlockType, packed: Bytes) -> NDArray[np.float32]:
     return values.reshape(groups * 16, -1)
 
 
-def packed_number(kind: BlockType, units: Bytes, row: int, k: int) -> int:
+def packed_number(kind: QuantizedType, units: Bytes, row: int, k: int) -> int:
     """The stored number of one row and value."""
     start, number, taken = k // 32 * 64 * kind.bits, 0, 0
     for vector, first_bit, bits in PLACES[kind.bits][k % 32 // 4]:
@@ -114,7 +113,7 @@ def packed_number(kind: BlockType, units: Bytes, row: int, k: int) -> int:
 
 def factors32(kind: Block32, data: Bytes, row: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The scale and the minimum of one row's block."""
-    if kind.scale_format == "e8m0":
+    if kind.has_exponents:
         return np.ldexp(np.ones(1, np.float32), int(data[row]) - 128), np.zeros(1, np.float32)
     halves = data[: kind.values_at].view(np.float16).astype(np.float32)
     return halves[row : row + 1], halves[16 + row : 17 + row] if kind.has_minimum else np.zeros(1, np.float32)
@@ -137,7 +136,7 @@ def factors256(kind: Block256, data: Bytes, row: int) -> tuple[NDArray[np.float3
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
 def test_packed_floats_stand_by_column(name: str, outputs: int) -> None:
     kind, raw = WEIGHT_TYPES[name], random_matrix(name, outputs, 48)
-    packed = pack(kind, raw)
+    packed = kind.pack(raw)
     values = packed.view(f"u{kind.file_bytes}").transpose(0, 2, 1).reshape(-1, 48)
     assert np.array_equal(values[:outputs], raw.view(f"u{kind.file_bytes}"))
     assert not values[outputs:].any()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernels.measure.bandwidth import read_bandwidth
-from kernels.quant.types.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run.team import Team
 from server.cli.main import main
 from tests.tiny_models import write_tiny_llama

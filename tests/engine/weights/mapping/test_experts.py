@@ -11,7 +11,7 @@ from engine.errors import ModelFileError
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.weights_file import WeightBytes
 from engine.weights.load import Experts, WeightLoader
-from kernels.quant.types.weight_types import WEIGHT_TYPES, pack
+from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.ops import random_matrix
 from tests.tiny_models import write_out
 
@@ -56,12 +56,12 @@ def loaded(file: GgufFile, name: str, count: int, activations: str = "int8") -> 
 def test_every_expert_is_packed_as_a_matrix_of_its_own(file: GgufFile, name: str) -> None:
     experts, kind = loaded(file, f"experts.{name}", EXPERTS), WEIGHT_TYPES[name]
     assert (experts.kind, experts.columns) == (kind, COLUMNS)
-    assert np.array_equal(experts.packed, np.stack([pack(kind, raw) for raw in matrices(name, EXPERTS)]))
+    assert np.array_equal(experts.packed, np.stack([kind.pack(raw) for raw in matrices(name, EXPERTS)]))
 
 
 def test_many_experts_are_packed_in_parts_that_join(file: GgufFile) -> None:
     kind = WEIGHT_TYPES["Q4_K"]
-    expected = pack(kind, matrices("Q4_K", MANY).reshape(MANY * OUTPUTS, -1))
+    expected = kind.pack(matrices("Q4_K", MANY).reshape(MANY * OUTPUTS, -1))
     assert np.array_equal(loaded(file, "many", MANY).packed.reshape(expected.shape), expected)
 
 
