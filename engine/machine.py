@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from engine.errors import OctavoError
 from kernels.build import cache_folder as folders
-from kernels.build import code_store
 from kernels.build.cache_folder import CacheFolderError
+from kernels.build.code_store import code_store
 from kernels.machine.cpu import cpu_name, memory_room, usable_cores
 from kernels.simd.tiers import supported_tiers
 
@@ -64,8 +64,9 @@ def describe_machine() -> Machine:
 
 def _kernels() -> str:
     try:
-        trouble = code_store.why_not_kept()
-        return str(code_store.folder()) if trouble is None else f"compiled again at each start. {trouble}"
+        store = code_store()
+        trouble = store.why_not_kept
+        return str(store.folder) if trouble is None else f"compiled again at each start. {trouble}"
     except CacheFolderError as error:
         raise OctavoError(str(error)) from error
 

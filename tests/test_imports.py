@@ -24,7 +24,7 @@ ENGINE_DOORS = (
 )
 
 # A server that compiles nothing must not have them in memory.
-COMPILER_FILES = ("kernels/build/toolchain.py", "kernels/build/compiler.py", "kernels/build/compile_worker.py")
+COMPILER_FILES = ("kernels/build/toolchain.py", "kernels/build/compiler.py")
 
 # Templates are programs of strangers: nothing else may compile them.
 TEMPLATE_FILES = ("engine/text/chat_template.py", "engine/sandbox/template_")

@@ -11,9 +11,9 @@ from kernels.attention.attention import attention_kernel
 from kernels.attention.kv_cache import KvType
 from kernels.attention.rotary import rotary_kernel
 from kernels.build.cache_folder import CacheFolderError
-from kernels.build.code_store import why_not_kept
-from kernels.build.compile_processes import CompileError, compile_groups
-from kernels.build.jit import Kernel
+from kernels.build.code_store import code_store
+from kernels.build.compile_processes import CompileError
+from kernels.build.jit import Kernel, compile_groups
 from kernels.matmul.activations import lane_packer
 from kernels.matmul.elementwise import bias_kernel
 from kernels.matmul.gated_matmul import gated_kernel
@@ -43,7 +43,7 @@ def compile_kernels(
     """
     own = [*own_kernels, *([bias_kernel()] if any(map(_has_output_bias, file.tensors)) else [])]
     try:
-        if (trouble := why_not_kept()) is not None:
+        if (trouble := code_store().why_not_kept) is not None:
             logger.warning("compiled kernels are not kept, and are compiled again at each start. %s", trouble)
         compile_groups(kernel_groups(matrix_types(file), own, activations, kv_type.number, tier), progress)
     except CompileError as error:

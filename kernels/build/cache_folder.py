@@ -61,7 +61,7 @@ def private_folder(name: str) -> Path:
         _make_cache_folder(folder.parent)
         _check_way(folder)
         folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
+        if not _is_ours(folder):
             folder = folder.with_name(f"{name}-{os.geteuid()}")
             folder.mkdir(mode=0o700, exist_ok=True)
         return _closed(folder)
@@ -108,12 +108,17 @@ def _check_way(folder: Path) -> None:
             )
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether a name in the cache folder is ours; another user's link is not, even where it leads to a folder of ours."""
+    return folder.lstat().st_uid == os.geteuid()
+
+
 def _closed(folder: Path) -> Path:
     """The folder without links on the way to it, closed to others. Raises CacheFolderError where it was theirs."""
     real = Path(os.path.realpath(folder))
     _check_way(real)
     status = real.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISDIR(status.st_mode) or not _is_ours(folder) or not _is_ours(real):
         raise CacheFolderError(
             f"The cache folder {folder} belongs to another user; set OCTAVO_CACHE to a folder of your own."
         )

@@ -1,48 +1,92 @@
-"""The compiled kernels on disk: a file for each, in a folder of their own for each compiler, processor and source."""
+"""The compiled kernels on disk: a file for each, in a folder of their own for each compiler, processor and source.
+
+What is read from the store is run. So a store is opened once, checked, and used by its descriptor from then on: nobody
+can put another folder in its place, and no link in it is followed.
+"""
 
 import atexit
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import os
+import secrets
 import shutil
+import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.build.cache_folder import private_folder, temporary_private_folder
-from kernels.machine.cpu import description
+from kernels.build.cache_folder import CacheFolderError, private_folder, temporary_private_folder
 from kernels.build.machine_code import MachineCode
+from kernels.machine.cpu import description
 
 _FOLDERS_KEPT = 4
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-_chosen: list[Path] = []  # the folder, once it is chosen
-_troubles: list[str] = []  # why it is not in the cache folder, if it is not
+class CodeStore:
+    """One folder of compiled kernels."""
+
+    def __init__(self, folder: Path, why_not_kept: str | None = None) -> None:
+        """why_not_kept: one sentence if the folder goes with this process.
+
+        Raises CacheFolderError where the folder is not ours alone, OSError where it cannot be opened.
+        """
+        self.folder, self.why_not_kept = folder, why_not_kept
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        status = os.fstat(self._descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+            os.close(self._descriptor)
+            raise CacheFolderError(f"Other users could have put compiled kernels into {folder}; remove it.")
+
+    def read(self, name: str) -> MachineCode | None:
+        """Return the code of a kernel; None where there is none, or none that is whole and ours."""
+        try:
+            with os.fdopen(self._open(f"{name}.code", os.O_RDONLY), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                    return None
+                return MachineCode.from_bytes(file.read())
+        except (OSError, ValueError):
+            return None
+
+    def write(self, name: str, code: MachineCode) -> None:
+        """Keep a kernel's code; whoever reads meanwhile finds all of it or nothing."""
+        temporary = f"{secrets.token_hex(8)}.tmp"
+        try:
+            with os.fdopen(self._open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(code.to_bytes())
+            os.replace(temporary, f"{name}.code", src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError:  # no room: do not take what little there is
+            self._remove(temporary)
+            raise
+
+    @contextmanager
+    def compile_lock(self) -> Iterator[int]:
+        """Be the only process that compiles many kernels, so that none is compiled twice.
+
+        Yields the lock's file descriptor. The lock ends with the last process that has it, however that ends.
+        """
+        with os.fdopen(self._open("lock", os.O_RDWR | os.O_CREAT), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock.fileno()
+
+    def _open(self, name: str, flags: int) -> int:
+        # Non-blocking, for a name that is a pipe and no file.
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=self._descriptor)
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            pass
 
 
-def folder() -> Path:
-    """The folder of what is compiled here and now."""
-    if not _chosen:
-        use(_choose())
-    return _chosen[0]
-
-
-def why_not_kept() -> str | None:
-    """One sentence if what is compiled goes with this process; None if it is kept."""
-    folder()
-    return _troubles[0] if _troubles else None
-
-
-def use(chosen: Path) -> None:
-    """Take a folder that another process has chosen."""
-    _chosen[:] = [chosen]
-
-
-def _choose() -> Path:
-    """Our own folder in the cache folder; a temporary one where that cannot be used.
+@functools.cache
+def code_store() -> CodeStore:
+    """The store of what is compiled here and now: our own folder in the cache folder, or a temporary one.
 
     Other folders there are dropped, but for the newest few: an editor of kernels makes a new one at each change.
     """
@@ -51,48 +95,13 @@ def _choose() -> Path:
         ours = base / _digest()
         ours.mkdir(mode=0o700, exist_ok=True)
         ours.touch()
+        store = CodeStore(ours)
         _drop_old(base)
     except OSError as error:
         temporary = temporary_private_folder("octavo-kernels-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        _troubles[:] = [str(error)]
-        return temporary
-    return ours
-
-
-def read(name: str) -> MachineCode | None:
-    """Return the code of a kernel; None where there is none, or none that is whole."""
-    try:
-        return MachineCode.from_bytes(_path(name).read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
-def write(name: str, code: MachineCode) -> None:
-    """Keep a kernel's code; whoever reads meanwhile finds all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=folder())
-    try:
-        with open(handle, "wb") as file:
-            file.write(code.to_bytes())
-        os.replace(temporary, _path(name))
-    except OSError:  # no room: do not take what little there is
-        os.unlink(temporary)
-        raise
-
-
-@contextmanager
-def compile_lock() -> Iterator[int]:
-    """Be the only process that compiles many kernels, so that none is compiled twice.
-
-    Yields the lock's file descriptor. The lock ends with the last process that has it, however that ends.
-    """
-    with (folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
-
-
-def _path(name: str) -> Path:
-    return folder() / f"{name}.code"
+        return CodeStore(temporary, why_not_kept=str(error))
+    return store
 
 
 def _digest() -> str:

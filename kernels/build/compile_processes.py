@@ -1,8 +1,7 @@
 """Processes that compile kernels into the store, so that the one which runs them needs no compiler.
 
-No two threads can compile at once, so there are as many processes as cores: all take groups of kernels from one queue,
-a pipe with a byte for each group, and tell what is done by another. A lock on the store keeps servers that start at
-once from compiling all twice: the second finds what the first has compiled.
+No two threads can compile at once, so there are as many processes as cores. All take groups of kernels from one queue,
+a pipe with a byte for each group, and tell by another pipe what is done. A process runs `jit.compile_queue`.
 """
 
 import json
@@ -15,56 +14,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kernels.build import code_store
-from kernels.machine.cpu import usable_cores
-from kernels.build.jit import Kernel
+from kernels.build.code_store import code_store
 from kernels.build.machine_code import MachineCode
-from kernels.build.toolchain import COMPILES_HERE
+from kernels.machine.cpu import usable_cores
 
-_WORKER = Path(__file__).with_name("compile_worker.py")
+# Numba first: kernels/ compiles in a process that has imported Numba before. Arguments: the folder that holds kernels/.
+_WORKER = "import numba, sys; sys.path.insert(0, sys.argv[1]); from kernels.build import jit; jit.compile_queue()"
+_ROOT = Path(__file__).parents[2]
 _MOST_PROCESSES = 4  # the longest group takes a quarter of all the time
-Groups = Sequence[Sequence[Kernel]]
+Origin = tuple[str, str, tuple[int, ...] | None]  # how another process finds a kernel: see jit.find
+Groups = Sequence[Sequence[Origin]]
 
 
 class CompileError(Exception):
     """A kernel could not be compiled, or its code not be kept."""
 
 
-def compile_groups(groups: Groups, progress: Callable[[float], None]) -> None:
-    """Compile what is not in the store, the groups side by side; `progress` gets the share that is done."""
-    if not COMPILES_HERE and _missing(groups):
-        progress(0.0)
-        with code_store.compile_lock() as lock:
-            if missing := _missing(groups):  # still, where there was another who had the lock
-                _compile_together(missing, lock, lambda done: progress(done / len(missing)))
-    for group in groups:  # and what a process that failed has left
-        for kernel in group:
-            _ = kernel.address
-    progress(1.0)
-
-
-def compile_alone(kernel: Kernel) -> MachineCode:
+def compile_alone(name: str, origin: Origin) -> MachineCode:
     """Compile one kernel in a process of its own; raises CompileError."""
-    queue = _queue(1)
-    with tempfile.TemporaryFile(dir=code_store.folder()) as errors:
-        worker = _start([[kernel]], queue, [], errors)
+    queue, store = _queue(1), code_store()
+    with tempfile.TemporaryFile(dir=store.folder) as errors:
+        worker = _start([[origin]], queue, [], errors)
         os.close(queue)
         worker.wait()
         errors.seek(0)
         told = errors.read().decode(errors="replace").strip().splitlines()
-    code = code_store.read(kernel.name)
+    code = store.read(name)
     if code is None:
         reason = told[-1] if told else "its process died"
-        raise CompileError(f"The kernel {kernel.name} could not be compiled ({reason}); report it.")
+        raise CompileError(f"The kernel {name} could not be compiled ({reason}); report it.")
     return code
 
 
-def _missing(groups: Groups) -> list[Sequence[Kernel]]:
-    return [group for group in groups if not all(kernel.is_compiled for kernel in group)]
+def compile_together(groups: Groups, lock: int, progress: Callable[[int], None]) -> None:
+    """Compile all groups, side by side; `progress` gets how many are done. lock: a descriptor that the processes keep.
 
-
-def _compile_together(groups: Groups, lock: int, progress: Callable[[int], None]) -> None:
-    """Compile all groups; `progress` gets how many are done."""
+    A process that fails leaves kernels out.
+    """
     queue = _queue(len(groups))
     done, tell = os.pipe()
     workers = [
@@ -95,21 +81,17 @@ def _start(
 ) -> "subprocess.Popen[bytes]":
     """Start a process that compiles from a queue.
 
-    One that holds the lock too goes on where its server is killed, and the next server waits for it.
+    One that has the lock among the descriptors it keeps goes on where its server is killed, and the next server waits
+    for it.
     """
     worker = subprocess.Popen(
-        [sys.executable, "-P", str(_WORKER)],
+        [sys.executable, "-P", "-c", _WORKER, str(_ROOT)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=errors,
         pass_fds=[queue, *kept],
     )
-    request: dict[str, Any] = {
-        "store": str(code_store.folder()),
-        "queue": queue,
-        "tell": tell,
-        "groups": [[kernel.origin for kernel in group] for group in groups],
-    }
+    request: dict[str, Any] = {"store": str(code_store().folder), "queue": queue, "tell": tell, "groups": groups}
     assert worker.stdin is not None
     with suppress(BrokenPipeError), worker.stdin as pipe:  # one that is gone already leaves its share to the others
         pipe.write(json.dumps(request).encode())

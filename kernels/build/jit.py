@@ -7,10 +7,15 @@ which are compiled into it, and intrinsics. It raises nothing and allocates noth
 import ctypes
 import functools
 import importlib
+import json
+import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec
 
-from kernels.build import code_store
+from kernels.build.code_store import CodeStore, code_store
+from kernels.build.compile_processes import Origin, compile_alone, compile_together
 from kernels.build.machine_code import CAN_LOAD, MachineCode
 from kernels.build.toolchain import COMPILES_HERE, FLAGS, njit
 
@@ -37,7 +42,7 @@ class Kernel:
         self, module: str, name: str, arguments: tuple[int, ...] | None, build: Callable[[], Any], signature: str
     ) -> None:
         """module, name, arguments: how other processes find it, see `find`; build: returns what is to be compiled."""
-        self.origin = (module, name, arguments)
+        self.origin: Origin = (module, name, arguments)
         self._build, self._signature = build, signature
 
     @property
@@ -49,7 +54,7 @@ class Kernel:
     @property
     def is_compiled(self) -> bool:
         """Whether its code has been kept, and is whole."""
-        return CAN_LOAD and code_store.read(self.name) is not None
+        return CAN_LOAD and code_store().read(self.name) is not None
 
     @functools.cached_property
     def address(self) -> int:
@@ -58,27 +63,25 @@ class Kernel:
             from kernels.build.compiler import compile_in_place
 
             return compile_in_place(self._build(), self._signature)
-        code = code_store.read(self.name) or self.compile()
+        code = code_store().read(self.name)
+        if code is None:
+            code = self.compile(code_store()) if COMPILES_HERE else compile_alone(self.name, self.origin)
         return code.load()
 
     @functools.cached_property
     def call(self) -> Callable[..., Any]:
-        """It as a function of numbers; Python's other threads run meanwhile."""
+        """The kernel as a function of numbers; Python's other threads run meanwhile."""
         result, _, arguments = self._signature.rstrip(")").partition("(")
         kinds = [_C_TYPES[argument] for argument in arguments.split(", ")]
         return ctypes.CFUNCTYPE(_C_TYPES[result], *kinds)(self.address)
 
-    def compile(self) -> MachineCode:
-        """Compile it, here or in a process that can, and keep its code."""
-        if not COMPILES_HERE:
-            from kernels.build.compile_processes import compile_alone
-
-            return compile_alone(self)
+    def compile(self, store: CodeStore) -> MachineCode:
+        """Compile it in this process, and keep its code."""
         from kernels.build.compiler import compile_code
 
         code = compile_code(self._build(), self._signature)
         if self.origin[0].startswith("kernels."):  # the store knows nothing of changes to other sources
-            code_store.write(self.name, code)
+            store.write(self.name, code)
         return code
 
 
@@ -116,3 +119,38 @@ def find(module: str, name: str, arguments: Sequence[int] | None) -> Kernel:
 def address(compiled: Kernel) -> int:
     """Where a kernel's code is in memory; it is loaded now, and compiled if need be."""
     return compiled.address
+
+
+def compile_groups(groups: Sequence[Sequence[Kernel]], progress: Callable[[float], None]) -> None:
+    """Load all kernels; those that are not in the store are compiled, the groups side by side.
+
+    `progress` gets the share that is done. A lock on the store keeps servers that start at once from compiling all
+    twice: the second finds what the first has compiled.
+    """
+    if not COMPILES_HERE and _missing(groups):
+        progress(0.0)
+        with code_store().compile_lock() as lock:
+            if missing := _missing(groups):  # still, after the wait for another process that had the lock
+                origins = [[kernel.origin for kernel in group] for group in missing]
+                compile_together(origins, lock, lambda done: progress(done / len(missing)))
+    for group in groups:  # a process that failed has left kernels out: they are compiled here
+        for kernel in group:
+            _ = kernel.address
+    progress(1.0)
+
+
+def _missing(groups: Sequence[Sequence[Kernel]]) -> list[Sequence[Kernel]]:
+    return [group for group in groups if not all(kernel.is_compiled for kernel in group)]
+
+
+def compile_queue() -> None:
+    """Compile what the request on stdin says, into the store it names: a process of compile_processes.py runs this."""
+    request = json.load(sys.stdin)
+    store = CodeStore(Path(request["store"]))
+    while number := os.read(request["queue"], 1):
+        for origin in request["groups"][number[0]]:
+            kernel = find(*origin)
+            if store.read(kernel.name) is None:
+                kernel.compile(store)
+        if request["tell"] is not None:
+            os.write(request["tell"], number)

@@ -1,15 +1,17 @@
-"""Numba and llvmlite as the kernels' sources see them: real in a process that compiles, absent in all others.
+"""Numba and llvmlite as the kernels' sources see them: real in a process that compiles, placeholders in all others.
 
 They take a third of a second and some 65 MiB, of which a server needs nothing: its kernels come from the store, and
 processes of their own compile what is not there. So every file of kernels/ takes what it needs of the two from here.
-Where they are absent, types, constants and decorators are placeholders: a module can be imported, for its records and
-sizes, but nothing in it can be compiled.
 
 A process compiles for itself if it has imported Numba before it imports kernels/ (as the tests do), or if compiled
-code cannot be loaded here without llvmlite.
+code cannot be loaded here without llvmlite. Elsewhere a module of kernels/ can be imported for its records and sizes:
+decorators leave functions as they are, and of the two libraries there is what modules name while they are imported,
+and nothing more. All else is named in the bodies of functions, which run in a process that compiles.
 """
 
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from kernels.build.machine_code import CAN_LOAD
@@ -19,22 +21,21 @@ FLAGS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 COMPILES_HERE = "numba" in sys.modules or not CAN_LOAD
 
 
-class _Absent:
-    """Stands for anything of Numba's or llvmlite's while a module is imported: modules, types, classes, decorators."""
+class _Type:
+    """Stands for any type, as a class to derive from or as a value."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def __getattr__(self, name: str) -> "_Absent":
-        if name.startswith("__"):  # what Python itself may ask for, such as __wrapped__
-            raise AttributeError(name)
-        return self
 
-    def __call__(self, *_: object, **__: object) -> "_Absent":
-        return self
+def _unchanged(function: Any = None, **_: object) -> Any:
+    """Stands for a decorator, with or without options."""
+    return (lambda decorated: decorated) if function is None else function
 
-    def __mro_entries__(self, _: object) -> tuple[type]:
-        return (_Absent,)  # the base of a class
+
+def _for_target(_: object) -> Callable[[Any], Any]:
+    """Stands for a decorator that is told what it decorates for."""
+    return lambda decorated: decorated
 
 
 if COMPILES_HERE:
@@ -43,9 +44,13 @@ if COMPILES_HERE:
     from numba.core import cgutils
     from numba.core.extending import intrinsic, models, overload, register_model
 else:
-    _absent: Any = _Absent()
-    ir = types = cgutils = models = _absent
-    carray = njit = intrinsic = overload = register_model = _absent
+    _named: Any = SimpleNamespace
+    ir = _named(IntType=_Type, HalfType=_Type, FloatType=_Type, VectorType=_Type)
+    types = _named(Type=_Type, **{name: _Type() for name in ("int16", "int32", "int64", "float32")})
+    models = _named(PrimitiveModel=_Type)
+    carray = cgutils = None
+    njit = intrinsic = _unchanged
+    overload = register_model = _for_target
 
 __all__ = [
     "COMPILES_HERE",

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kernels.build import code_store
+from kernels.build.code_store import code_store
 from tests.e2e.processes import ROOT, octavo, wait_until_ready
 from tests.server.cli.test_serve import free_port
 from tests.tiny_models import write_tiny_llama
@@ -77,7 +77,7 @@ def test_a_model_in_a_volume_as_the_image_makes_it_is_served_by_its_name(volume:
     models, kernels = volume / "models", volume / "kernels"
     models.mkdir(mode=0o755)
     write_tiny_llama(models / "tiny.gguf")
-    shutil.copytree(code_store.folder(), kernels / code_store.folder().name)  # or the start would take a minute
+    shutil.copytree(code_store().folder, kernels / code_store().folder.name)  # or the start would take a minute
     for path in (kernels, *kernels.rglob("*")):
         os.chown(path, USER, 0)
     kernels.chmod(0o700)

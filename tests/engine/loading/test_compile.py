@@ -17,7 +17,8 @@ from engine.loading.compile_kernels import kernel_groups
 from engine.loading.load_runner import load_runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
-from kernels.build import code_store
+from kernels.build import compile_processes
+from kernels.build.code_store import CodeStore
 from kernels.build.compile_processes import _queue, _start
 from kernels.build.jit import find
 from kernels.delta.recurrent import DeltaShape
@@ -117,18 +118,20 @@ def test_a_kernel_that_cannot_be_compiled_says_why(cache: Path) -> None:
 
 def test_a_process_that_compiles_holds_the_lock_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its server may have been killed meanwhile, and the next one must not compile beside it."""
-    monkeypatch.setattr(code_store, "_chosen", [tmp_path])
+    tmp_path.chmod(0o700)
+    store = CodeStore(tmp_path)
+    monkeypatch.setattr(compile_processes, "code_store", lambda: store)
     queue = _queue(1)
     with (tmp_path / "lock").open("w") as lock, (tmp_path / "lock").open("w") as other:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        worker = _start([logits.MASK_KERNELS], queue, [lock.fileno()], subprocess.DEVNULL)
+        worker = _start([[kernel.origin for kernel in logits.MASK_KERNELS]], queue, [lock.fileno()], subprocess.DEVNULL)
         os.close(queue)
         lock.close()
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert worker.wait(60) == 0
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert all(kernel.is_compiled for kernel in logits.MASK_KERNELS)
+    assert all(store.read(kernel.name) for kernel in logits.MASK_KERNELS)
 
 
 def test_other_processes_find_every_familys_kernels() -> None:

@@ -80,6 +80,21 @@ def test_where_the_name_is_anothers_a_folder_of_our_own_is_made_beside(cache: Pa
         private_folder("kernels")
 
 
+@needs_root
+def test_another_users_link_is_not_followed_to_a_folder_of_ours(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir(mode=0o755)
+    cache.chmod(0o1777)
+    for name in ("kernels", "kernels-0"):
+        (cache / name).symlink_to(tmp_path / "ours")
+        os.chown(cache / name, STRANGER, -1, follow_symlinks=False)
+        if name == "kernels":
+            assert private_folder("kernels") == cache / "kernels-0"
+            (cache / "kernels-0").rmdir()
+    with pytest.raises(CacheFolderError, match="belongs to another user; set OCTAVO_CACHE"):
+        private_folder("kernels")
+    assert mode(tmp_path / "ours") == 0o755
+
+
 def test_a_link_is_followed_once_and_then_left_out(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (cache / "kernels").symlink_to(tmp_path / "elsewhere")

@@ -12,7 +12,7 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 print(sorted({"numba", "llvmlite"} & sys.modules.keys()))
 """
-COMPILERS = {"compiler.py", "compile_worker.py"}
+COMPILERS = {"compiler.py"}
 
 
 def test_kernels_are_imported_without_numba() -> None:
