@@ -83,7 +83,7 @@ def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArr
 
     What is read is the memory that is given, where it is large enough: for that, no further memory is taken.
     """
-    from kernels.measure.bandwidth import read_bandwidth
+    from kernels.run.probes import read_bandwidth
     from kernels.run.team import Team
 
     team = Team(threads)

@@ -14,9 +14,18 @@ from kernels.build.jit import address
 from kernels.delta.head_gate import HEAD_GATE, head_gate_kernel, task_columns
 from kernels.matmul import gemv
 from kernels.matmul.activations import Activations, form_of
-from kernels.matmul.elementwise import BIAS, SILU, bias_kernel
 from kernels.matmul.gated_matmul import GATED, cut_units, gated_kernel, thread_pairs
-from kernels.matmul.norm import ADD_NORM, NORM, PACK, add_norm_kernel, norm_kernel, pack_kernel
+from kernels.matmul.row_ops import (
+    ADD_NORM,
+    BIAS,
+    NORM,
+    PACK,
+    SILU,
+    add_norm_kernel,
+    bias_kernel,
+    norm_kernel,
+    pack_kernel,
+)
 from kernels.matmul.tiles import MATMUL
 from kernels.quant.quads import ROWS
 from kernels.run.program import Program

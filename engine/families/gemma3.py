@@ -32,7 +32,7 @@ from engine.families.transformer_config import TransformerConfig, read_dense_con
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
-from kernels.matmul.elementwise import GELU
+from kernels.matmul.row_ops import GELU
 
 _PATTERN = 6  # every sixth layer sees all positions
 _LAYERS_OF_27B = 62

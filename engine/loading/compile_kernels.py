@@ -15,13 +15,12 @@ from kernels.build.code_store import code_store
 from kernels.build.compile_processes import CompileError
 from kernels.build.jit import Kernel, compile_groups
 from kernels.matmul.activations import lane_packer
-from kernels.matmul.elementwise import bias_kernel
 from kernels.matmul.gated_matmul import gated_kernel
 from kernels.matmul.gemv import compile_tile, matmul_kernel, tile_widths
-from kernels.matmul.norm import add_norm_kernel, norm_kernel, pack_kernel
-from kernels.measure.bandwidth import read_kernel
+from kernels.matmul.row_ops import add_norm_kernel, bias_kernel, norm_kernel, pack_kernel
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run import team
+from kernels.run.probes import read_kernel
 from kernels.sampling import logits, sampling
 from kernels.sampling.logits import likeliest_kernel
 

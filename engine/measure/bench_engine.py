@@ -16,7 +16,7 @@ from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.version import VERSION
 from engine.weights.files.weights_file import WeightsFile
-from kernels.measure.bandwidth import read_bandwidth
+from kernels.run.probes import read_bandwidth
 
 _WARM_UP_STEPS = 4
 _BANDWIDTH_MEGABYTES = 1024

@@ -16,9 +16,8 @@ from engine.loading.load_runner import choose_isa, choose_threads
 from engine.machine import last_level_cache
 from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, TILE_WIDTHS, has_matrix_tiles
-from kernels.measure.bandwidth import ReadProbe
-from kernels.measure.peak import PeakProbe
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
+from kernels.run.probes import PeakProbe, ReadProbe
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME
 

@@ -13,7 +13,7 @@ from kernels.build.jit import address
 from kernels.machine.memory import zeroed
 from kernels.matmul import gemv
 from kernels.matmul.activations import NEVER, Activations, form_of
-from kernels.matmul.norm import PACK, pack_kernel
+from kernels.matmul.row_ops import PACK, pack_kernel
 from kernels.matmul.tiles import MATMUL
 from kernels.quant.quads import ROWS
 from kernels.quant.repack import pack_into

@@ -23,7 +23,7 @@ import numpy as np
 from kernels.attention.kv_cache import BLOCK_TOKENS, CHUNK, F16, F32, GROUP, KV_TYPES_BY_NUMBER, SCALED, STEP
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.build.toolchain import intrinsic, ir, types
-from kernels.matmul.norm import normalize
+from kernels.matmul.row_ops import normalize
 from kernels.run.program import claim_task, op_record, record_at
 from kernels.simd.halves import float_to_half
 from kernels.simd.vectors import (

@@ -14,8 +14,7 @@ import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.matmul.activations import PACKED, pack_lane, tile_start, tile_width, widest_tile
-from kernels.matmul.elementwise import silu_times_up
-from kernels.matmul.norm import normalize
+from kernels.matmul.row_ops import normalize, silu_times_up
 from kernels.quant.block256 import VALUES
 from kernels.run.program import claim_task, op_record, record_at
 from kernels.simd.exp import exp_f32x16

@@ -19,8 +19,8 @@ import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.matmul.activations import NEVER, PACKED, pack_lane, tile_width, widest_tile
-from kernels.matmul.elementwise import activate, add_bias
 from kernels.matmul.gemv import run_tiles
+from kernels.matmul.row_ops import activate, add_bias
 from kernels.matmul.tiles import MATMUL
 from kernels.run.atomics import atomic_add, atomic_store
 from kernels.run.program import OP_BYTES, claim_task, op_record, record_at

@@ -23,9 +23,9 @@ import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, kernel, njit_inline
 from kernels.matmul.activations import PACKED, pack_lane, widest_tile
-from kernels.matmul.elementwise import silu_times_up
 from kernels.matmul.gemv import run_tiles
 from kernels.matmul.moe_routing import ROUTING
+from kernels.matmul.row_ops import silu_times_up
 from kernels.matmul.tiles import MATMUL
 from kernels.run.program import OP_BYTES, claim_task, op_record, record_at
 from kernels.simd.exp import exp_f32
@@ -72,6 +72,18 @@ COMBINE = op_record(
 _TASK_COLUMNS = 512
 
 
+@njit_inline
+def _part_of_tile(routing, task, columns):
+    """The first place and the width of a task's tile, and the task's columns first..last-1; width 0: no such task."""
+    parts = (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
+    if task >= routing.tile_count * parts:
+        return np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    starts = np.uintp(routing.tiles) + np.uintp(task // parts * 8)
+    start = load_i64(starts)
+    first = task % parts * _TASK_COLUMNS
+    return start, load_i64(starts + np.uintp(8)) - start, first, min(first + _TASK_COLUMNS, columns)
+
+
 @kernel(KERNEL_SIGNATURE)
 def expert_pack_kernel() -> Any:
     """Compile the gathering of rows into packed places; a task is some columns of one tile."""
@@ -80,14 +92,10 @@ def expert_pack_kernel() -> Any:
         pack = record_at(op, EXPERT_PACK)
         columns, packed = pack.columns, record_at(np.uintp(pack.packed), PACKED)
         routing = record_at(np.uintp(pack.routing), ROUTING)
-        parts = (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
         while True:
-            task = claim_task(op)
-            if task >= routing.tile_count * parts:
+            start, width, first, last = _part_of_tile(routing, claim_task(op), columns)
+            if width == 0:
                 return
-            start, width = _tile(routing, task // parts)
-            first = task % parts * _TASK_COLUMNS
-            last = min(first + _TASK_COLUMNS, columns)
             for lane in range(width):
                 row = load_i64(np.uintp(routing.pairs) + np.uintp((start + lane) * 8)) // routing.active
                 source = np.uintp(pack.source) + np.uintp(row * columns * 4)
@@ -104,14 +112,10 @@ def expert_silu_kernel() -> Any:
         silu = record_at(op, EXPERT_SILU)
         columns, packed = silu.columns, record_at(np.uintp(silu.packed), PACKED)
         routing = record_at(np.uintp(silu.routing), ROUTING)
-        parts = (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
         while True:
-            task = claim_task(op)
-            if task >= routing.tile_count * parts:
+            start, width, first, last = _part_of_tile(routing, claim_task(op), columns)
+            if width == 0:
                 return
-            start, width = _tile(routing, task // parts)
-            first = task % parts * _TASK_COLUMNS
-            last = min(first + _TASK_COLUMNS, columns)
             for lane in range(width):
                 offset = np.uintp((start + lane) * silu.stride * 4)
                 gate = np.uintp(silu.gate) + offset
@@ -119,14 +123,6 @@ def expert_silu_kernel() -> Any:
                 pack_lane(gate, start, lane, width, columns, first, last, packed, silu.forms)
 
     return expert_silu_op
-
-
-@njit_inline
-def _tile(routing, tile):
-    """The first place and the width of tile number `tile`."""
-    starts = np.uintp(routing.tiles) + np.uintp(tile * 8)
-    start = load_i64(starts)
-    return start, load_i64(starts + np.uintp(8)) - start
 
 
 @njit_inline

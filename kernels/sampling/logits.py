@@ -48,16 +48,6 @@ def _natural_logarithm(x: Any) -> Any:
     return exponent * _LN2 + 2.0 * s * p
 
 
-def natural_logarithm(x: float) -> float:
-    """Return ln(x) of a float64 >= 1."""
-    return float(_logarithm.call(x))
-
-
-@c_function("float64(float64)")
-def _logarithm(x: Any) -> Any:
-    return _natural_logarithm(x)
-
-
 def log_softmax(logits: NDArray[np.float32], top: int, scratch: SamplingScratch) -> tuple[float, float]:
     """Return max x, f32, and ln(sum of exp(x - max x)), f64, of float32 [V]; NaN for the latter if max x is infinite.
 

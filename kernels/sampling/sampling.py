@@ -135,18 +135,8 @@ def _exp_parts(exponent: Any) -> Any:
 
 @njit_inline
 def _weight(mantissa: Any, shift: Any) -> Any:
+    """Return floor(2^42 * exp(exponent)) for what `_exp_parts` returns."""
     return (np.int64(mantissa) << (WEIGHT_BITS - _MANTISSA_BITS)) >> np.int64(shift)
-
-
-def exp_weight(exponent: float) -> int:
-    """Return floor(2^42 * exp(exponent)) for an f32 exponent <= 0."""
-    return int(_exp_weight.call(exponent))
-
-
-@c_function("int64(float32)")
-def _exp_weight(exponent: Any) -> Any:
-    mantissa, shift = _exp_parts(exponent)
-    return _weight(mantissa, shift)
 
 
 @njit_inline

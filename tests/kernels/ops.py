@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kernels.build.jit import address
 from kernels.matmul import gemv
 from kernels.matmul.activations import BLOCK32, FLOATS, NEVER, Activations, form_of
-from kernels.matmul.norm import PACK, pack_kernel
+from kernels.matmul.row_ops import PACK, pack_kernel
 from kernels.matmul.tiles import MATMUL
 from kernels.quant.block32 import Block32
 from kernels.quant.block256 import Block256

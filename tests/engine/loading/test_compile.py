@@ -92,7 +92,7 @@ def test_a_second_start_compiles_nothing_and_gives_the_same_bits(model: Path, ca
 
 
 def test_code_that_is_damaged_or_gone_is_compiled_again(model: Path, cache: Path, bits: str) -> None:
-    (damaged,) = cache.rglob("kernels.matmul.norm.pack_kernel.code")
+    (damaged,) = cache.rglob("kernels.matmul.row_ops.pack_kernel.code")
     (gone,) = cache.rglob("kernels.sampling.logits._ban_unset.code")
     before = damaged.read_bytes()
     damaged.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
@@ -108,12 +108,12 @@ def test_a_kernel_that_cannot_be_compiled_says_why(cache: Path) -> None:
         from kernels.build.compile_processes import CompileError
         from kernels.build.jit import Kernel
         try:
-            Kernel("kernels.matmul.norm", "no_such", None, lambda: None, "void()").address
+            Kernel("kernels.matmul.row_ops", "no_such", None, lambda: None, "void()").address
         except CompileError as error:
             print(error)
     """
     (told,) = ended(start(program, cache))
-    assert told.startswith("The kernel kernels.matmul.norm.no_such could not be compiled (AttributeError:")
+    assert told.startswith("The kernel kernels.matmul.row_ops.no_such could not be compiled (AttributeError:")
 
 
 def test_a_process_that_compiles_holds_the_lock_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

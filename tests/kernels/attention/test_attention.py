@@ -9,8 +9,8 @@ from kernels.build.jit import address
 from kernels.run.program import Program
 from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
+from tests.kernels.attention.sequences import Cache, Step, plan_for, random_numbers, step_of
 from tests.kernels.ops import Float32, run_program, same_bits
-from tests.kernels.sequences import Cache, Step, plan_for, random_numbers, step_of
 
 # The others are like one of these. The kernels name no instruction: LLVM makes any tier's vectors run anywhere.
 TIERS = ("generic", "avx2", "avx512")

@@ -9,8 +9,8 @@ from kernels.attention.rotary import HALVES, NEIGHBOURS, ROTARY, rotary_kernel
 from kernels.build.jit import address
 from kernels.run.program import Program
 from tests.kernels import reference
+from tests.kernels.attention.sequences import Step, plan_for, random_numbers, step_of
 from tests.kernels.ops import Float32, run_program, same_bits
-from tests.kernels.sequences import Step, plan_for, random_numbers, step_of
 
 HEADS, KV_HEADS, BLOCKS = 3, 2, 6
 SEQUENCES = [(60, 9, [4, 1]), (0, 1, [3]), (130, 2, [0, 2, 5])]

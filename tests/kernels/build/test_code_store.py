@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernels.build import code_store as module
@@ -13,7 +14,8 @@ from kernels.build.cache_folder import CacheFolderError
 from kernels.build.code_store import CodeStore
 from kernels.build.jit import Kernel
 from kernels.build.machine_code import MachineCode
-from kernels.sampling.sampling import _exp_weight
+from kernels.machine.memory import address_of
+from kernels.sampling.sampling import _argmax
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = MachineCode(image=bytes(range(200)), entry=16, places=(32, 40), imports=((48, "cbrt"), (56, "memset")))
@@ -149,12 +151,14 @@ def test_a_kernel_whose_file_is_damaged_is_compiled_again(
     folder: Path, store: CodeStore, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jit, "code_store", lambda: store)
-    first, second, third = (Kernel(*_exp_weight.origin, _exp_weight._build, _exp_weight._signature) for _ in range(3))
-    expected = first.call(-1.0)
+    first, second, third = (Kernel(*_argmax.origin, _argmax._build, _argmax._signature) for _ in range(3))
+    logits = np.array([0, 3, 2], np.float32)
+    arguments = address_of(logits), 3
+    assert first.call(*arguments) == 1
     (path,) = folder.iterdir()
     written = path.read_bytes()
     path.write_bytes(content)
-    assert second.call(-1.0) == expected
+    assert second.call(*arguments) == 1
     assert MachineCode.from_bytes(path.read_bytes()).entry == MachineCode.from_bytes(written).entry
     second._build = third._build = lambda: pytest.fail("it was compiled though its code had been kept")
-    assert third.call(-1.0) == expected
+    assert third.call(*arguments) == 1

@@ -13,10 +13,10 @@ from kernels.matmul.gemv import tile_functions
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.simd.tiers import TIERS_BY_NAME
 from tests.kernels import reference
-from tests.kernels.cross_compiler import PROCESSORS, compile_into, tile_name
-from tests.kernels.emulation import TILES, EmulatedTile, vpdpbusd_once
-from tests.kernels.moe_ops import Layer as MixtureLayer
-from tests.kernels.moe_ops import route
+from tests.kernels.build.cross_compiler import PROCESSORS, compile_into, tile_name
+from tests.kernels.build.emulation import TILES, EmulatedTile, vpdpbusd_once
+from tests.kernels.matmul.moe_ops import Layer as MixtureLayer
+from tests.kernels.matmul.moe_ops import route
 from tests.kernels.ops import (
     CROSSOVERS,
     QUANTIZED,

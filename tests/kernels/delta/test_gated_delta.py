@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.delta.recurrent import DeltaShape
-from tests.kernels.delta_ops import DeltaLayer, Inputs, Rows
+from tests.kernels.delta.delta_ops import DeltaLayer, Inputs, Rows
 from tests.kernels.ops import TIERS, Float32, same_bits
 
 SHAPES = {

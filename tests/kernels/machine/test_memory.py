@@ -36,3 +36,11 @@ def _flags(address: int) -> list[str]:
         elif is_inside and first == "VmFlags:":
             return line.split()[1:]
     return []
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 7), (2, 3, 4096)])
+def test_zeroed_memory_is_zero_writable_and_of_the_right_shape(shape: tuple[int, ...]) -> None:
+    array = zeroed(shape, np.float32)
+    assert array.shape == shape and array.dtype == np.float32 and not array.any()
+    array[...] = 1
+    assert array.sum() == np.prod(shape)

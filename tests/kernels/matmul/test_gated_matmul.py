@@ -8,8 +8,8 @@ import pytest
 from kernels.build.jit import address
 from kernels.matmul import gemv
 from kernels.matmul.activations import BLOCK32, BLOCK256, FLOATS, Activations, form_of
-from kernels.matmul.elementwise import GELU, SILU
 from kernels.matmul.gated_matmul import GATED, MAX_UNIT_GROUPS, cut_units, gated_kernel, thread_pairs
+from kernels.matmul.row_ops import GELU, SILU
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run.program import Program
 from kernels.simd.tiers import TIERS_BY_NAME

@@ -6,7 +6,7 @@ import pytest
 from kernels.matmul.activations import NEVER
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels import reference, reference_moe
-from tests.kernels.moe_ops import Layer, route
+from tests.kernels.matmul.moe_ops import Layer, route
 from tests.kernels.ops import CROSSOVERS, TIERS, Float32, float_tiles, matmul, same_bits, wide
 from tests.kernels.simd.test_exp import exp
 

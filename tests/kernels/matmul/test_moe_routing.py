@@ -7,7 +7,7 @@ from kernels.matmul.activations import NEVER
 from kernels.matmul.moe_routing import SIGMOID, SOFTMAX, Routing
 from kernels.run.program import Program
 from tests.kernels import reference_moe
-from tests.kernels.moe_ops import emit_route, route
+from tests.kernels.matmul.moe_ops import emit_route, route
 from tests.kernels.ops import Float32, a_team, same_bits
 
 

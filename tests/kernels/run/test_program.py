@@ -11,7 +11,7 @@ import pytest
 
 from kernels.build.jit import KERNEL_SIGNATURE, address, c_function, njit_inline
 from kernels.run.atomics import atomic_add
-from kernels.run.program import OP_BYTES, Program, claim_task, first_phase, op_record, record_at, run_ops
+from kernels.run.program import OP_BYTES, Program, claim_task, first_phase, monotonic_ns, op_record, record_at, run_ops
 from kernels.run.team import Team, _choose_program
 from kernels.simd.vectors import load_i64
 from tests.kernels.ops import a_team
@@ -314,3 +314,13 @@ def test_a_program_must_end_with_a_barrier() -> None:
     adding(array, array, program, barrier=False)
     with pytest.raises(AssertionError, match="barrier"):
         program.finish()
+
+
+@njit_inline
+def _now():
+    return monotonic_ns()
+
+
+def test_the_clock_is_that_of_python() -> None:
+    before, now, after = time.monotonic_ns(), _now(), time.monotonic_ns()
+    assert before <= now <= after

@@ -9,10 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels.sampling.sampling import BLOCK, MAX_VOCABULARY, WEIGHT_BITS, argmax, draw, exp_weight, sampling_scratch
+from kernels.build.jit import c_function
+from kernels.sampling.sampling import (
+    BLOCK,
+    MAX_VOCABULARY,
+    WEIGHT_BITS,
+    _exp_parts,
+    _weight,
+    argmax,
+    draw,
+    sampling_scratch,
+)
 
 ONE = 1 << WEIGHT_BITS
 Logits = NDArray[np.float32]
+
+
+@c_function("int64(float32)")
+def exp_weight(exponent: Any) -> Any:
+    """floor(2^42 * exp(exponent)) for an f32 exponent <= 0, as the samplers weigh."""
+    mantissa, shift = _exp_parts(exponent)
+    return _weight(mantissa, shift)
 
 
 def argmax_of(logits: Logits) -> int:
@@ -30,7 +47,7 @@ def reference_weights(logits: Logits, temperature: float) -> list[int]:
     inverse = np.float32(min(1 / temperature, 1e38))
     with np.errstate(over="ignore"):
         exponents = (logits - np.nanmax(logits)) * inverse
-    return [0 if math.isnan(z) else int(exp_weight(z)) for z in exponents]
+    return [0 if math.isnan(z) else int(exp_weight.call(z)) for z in exponents]
 
 
 def reference_kept(logits: Logits, temperature: float, top_k: int, min_p: float, top_p: float) -> dict[int, int]:
@@ -164,11 +181,11 @@ def test_a_tiny_temperature_is_greedy() -> None:
 def test_weights_are_exponentials() -> None:
     exponents = np.concatenate([-np.logspace(-9, np.log10(40), 3000), -np.arange(60) * math.log(2), [0.0]])
     exponents = exponents.astype(np.float32)
-    weights = np.array([exp_weight(z) for z in exponents], np.float64)
+    weights = np.array([exp_weight.call(z) for z in exponents], np.float64)
     exact = np.exp(exponents.astype(np.float64)) * ONE
     assert np.all(np.abs(weights - exact) <= 2.0e-7 * exact + 1)
-    assert exp_weight(0.0) == ONE
-    assert {int(exp_weight(z)) for z in (-math.inf, math.nan, -43.0)} == {0}
+    assert exp_weight.call(0.0) == ONE
+    assert {int(exp_weight.call(z)) for z in (-math.inf, math.nan, -43.0)} == {0}
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.measure.bandwidth import read_bandwidth
 from kernels.quant.weight_types import WEIGHT_TYPES
+from kernels.run.probes import read_bandwidth
 from kernels.run.team import Team
 from server.cli.main import main
 from tests.tiny_models import write_tiny_llama

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _AVX2 = ("avx", "avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
 PROCESSORS = {
@@ -32,7 +32,7 @@ def compile_into(folder: Path, tier: str, tiles: Sequence[str]) -> None:
         "PYTHONPATH": str(ROOT),
         "OCTAVO_CACHE": str(folder / "cache"),  # a tile from a cache comes without its IR
     }
-    command = [sys.executable, "-m", "tests.kernels.cross_compiler", tier, str(folder), *tiles]
+    command = [sys.executable, "-m", "tests.kernels.build.cross_compiler", tier, str(folder), *tiles]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | target, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

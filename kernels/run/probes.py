@@ -1,25 +1,115 @@
-"""Measures the most that the threads' arithmetic units can do: int8 dot products of a tier, and f32 fma.
+"""Measures the most that a team's threads can do: how fast they read memory, and how fast they multiply and add.
 
-A thread repeats one step over operands in its first-level cache: along k, each of two vectors of weights times each of
-five broadcast activations, into ten sums. That is work enough to hide the units' latency, and it fits in 16 registers.
-Nothing is unpacked or scaled; dot products are those of dot.py with weights of 4 bits, so that on AVX2 int16 takes as
-many products as it may before they are widened, and on AMX those of `vpdpbusd`, not of matrix tiles. Rates are
-operations a second; a multiplication and its addition count as two.
+Memory is the limit of decoding for one user. Each thread takes blocks of 1 MiB and sums them with eight accumulators,
+as wide as the processor loads. The memory should be a few times the last-level cache, or the cache is measured.
+
+Arithmetic: int8 dot products of a tier, or f32 fma. A thread repeats one step over operands in its first-level cache:
+along k, each of two vectors of weights times each of five broadcast activations, into ten sums. That is work enough to
+hide the units' latency, and it fits in 16 registers. Nothing is unpacked or scaled. Dot products are those of dot.py
+with weights of 4 bits: on AVX2 int16 takes as many products as it may before they are widened, and AMX is measured by
+`vpdpbusd`, not by matrix tiles. Rates are operations a second; a multiplication and its addition count as two.
 """
 
 import functools
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.build.jit import KERNEL_SIGNATURE, address, kernel
 from kernels.build.toolchain import cgutils, intrinsic, ir, types
-from kernels.machine.memory import zeroed
+from kernels.machine.memory import address_of, zeroed
 from kernels.run.program import Program, claim_task, op_record, record_at
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NUMBER
-from kernels.simd.vectors import F32, FLOATS_BY_LANES, I64, VectorType, fused_multiply_add, load, splat, store
+from kernels.simd.vectors import (
+    F32,
+    FLOATS_BY_LANES,
+    I64,
+    VectorType,
+    fused_multiply_add,
+    load,
+    load_f32x16,
+    reduce_add,
+    splat,
+    splat_f32x16,
+    store,
+    store_f32,
+)
+
+_BLOCK = 1 << 20
+READ = op_record(buffer="u8", blocks="i8", sums="u8")
+
+
+@kernel(KERNEL_SIGNATURE)
+def read_kernel() -> Any:
+    """Compile the op that reads."""
+
+    def read_op(op, thread, threads):
+        read = record_at(op, READ)
+        zero = splat_f32x16(np.float32(0))
+        a, b, c, d = zero, zero, zero, zero
+        e, f, g, h = zero, zero, zero, zero
+        while True:
+            block = claim_task(op)
+            if block >= read.blocks:
+                total = reduce_add(((a + b) + (c + d)) + ((e + f) + (g + h)))
+                store_f32(total, np.uintp(read.sums) + np.uintp(thread * 64))
+                return
+            start = np.uintp(read.buffer) + np.uintp(block * 1048576)
+            for offset in range(0, 1048576, 512):
+                place = start + np.uintp(offset)
+                a, b = a + load_f32x16(place), b + load_f32x16(place + np.uintp(64))
+                c, d = c + load_f32x16(place + np.uintp(128)), d + load_f32x16(place + np.uintp(192))
+                e, f = e + load_f32x16(place + np.uintp(256)), f + load_f32x16(place + np.uintp(320))
+                g, h = g + load_f32x16(place + np.uintp(384)), h + load_f32x16(place + np.uintp(448))
+
+    return read_op
+
+
+class ReadProbe:
+    """Memory of `megabytes` MiB, and the program by which a team reads it.
+
+    It is the beginning of the memory that is given, where that is large enough, and memory of its own otherwise.
+    """
+
+    def __init__(self, team: Team, megabytes: int, memory: Sequence[np.ndarray] = ()) -> None:
+        self._team = team
+        self._sums = np.zeros(team.threads * 16, np.float32)
+        if sum(_blocks(buffer) for buffer in memory) < megabytes:
+            own = zeroed((megabytes * _BLOCK,), np.uint8)
+            own[::4096] = 0  # make every page real: unwritten ones all share one page of zeros
+            memory = [own]
+        self._memory = memory  # kept alive
+        self._bytes = megabytes * _BLOCK
+        self._program = Program()
+        for buffer in memory:
+            blocks = min(_blocks(buffer), megabytes)
+            if blocks == 0:
+                continue
+            megabytes -= blocks
+            self._program.emit(
+                READ, address(read_kernel()), buffer=address_of(buffer), blocks=blocks, sums=self._sums.ctypes.data
+            )
+        self._program.finish()
+
+    def measure(self) -> float:
+        """Read it once; returns bytes a second."""
+        begin = time.perf_counter()
+        self._team.run(self._program)
+        return self._bytes / (time.perf_counter() - begin)
+
+
+def _blocks(buffer: np.ndarray) -> int:
+    return buffer.nbytes // _BLOCK
+
+
+def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5, memory: Sequence[np.ndarray] = ()) -> float:
+    """Return the median read bandwidth of a team in bytes a second over `megabytes` MiB: see ReadProbe."""
+    probe = ReadProbe(team, megabytes, memory)
+    return float(np.median([probe.measure() for _ in range(repeats + 1)][1:]))
+
 
 PEAK = op_record(operands="u8", sums="u8", steps="i8")
 _WEIGHTS, _ACTIVATIONS = 2, 5
