@@ -1,25 +1,20 @@
-"""Attention of a step's rows over the paged KV cache, in parts that threads share.
-
-Attention over blocks of keys at absolute positions, with online softmax (law 4).
+"""Attention of a step's rows over the paged KV cache, with online softmax (law 4), in parts that threads share.
 
 For each query q of a head at position p, over the keys k_s and values v_s with p - window < s <= p (all s <= p where
 the window is 0):
     y = sum_s exp(q.k_s - max) v_s / sum_s exp(q.k_s - max)
 q comes already multiplied by the attention's scale. Each block of 64 keys yields (max, sum, weighted values) alone;
 blocks are merged in ascending order. A value that a query cannot see is never multiplied by, and a block of which it
-sees nothing never merged, so that queries computed together give the bits of queries computed alone.
+sees nothing is never merged, so queries computed together give the bits of queries computed alone.
 
 The rows of a step are cut into tiles of neighbouring rows of one sequence. The query heads of a GQA group in each row
-of a tile are lanes that share the loads of keys and values. A task is one part of one tile, for one KV head: most tiles
-have one part; where a step has few tiles and long contexts, a tile's blocks are shared out over several, each of which
-leaves its blocks' results in `partials`, and the part that ends last merges them all. Source of the online softmax:
-Milakov and Gimelshein, Online normalizer calculation for softmax (2018).
+of a tile are lanes that share the loads of keys and values. A task is one part of one tile, for one KV head.
 
-How the rows of a step are cut into the tiles and parts of attention: see attention.py for what they are.
-
-A tile is split where the step has too few tiles to keep all threads busy. Splitting moves no bit: a split tile's blocks
-are merged one by one in the same order. It costs memory for the results of each block, which is bounded; tiles that
-find no room there stay whole.
+Most tiles have one part. A tile is split where the step has too few tiles to keep all threads busy: its blocks are
+shared out over several parts, each part leaves its blocks' results in `partials`, and the part that ends last merges
+them all, block by block in the same order, so splitting moves no bit. The results of each block take memory, which is
+bounded: tiles that find no room there stay whole. Source of the online softmax: Milakov and Gimelshein, Online
+normalizer calculation for softmax (2018).
 """
 
 from collections.abc import Sequence

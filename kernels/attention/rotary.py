@@ -1,19 +1,18 @@
-"""Rotates queries and keys, and stores keys and values in the KV cache.
+"""Biases, head norms and rotary positions of queries and keys, and the writing of keys and values into their blocks.
 
-Biases, head norms and rotary positions of queries and keys, and the writing of keys and values into their blocks.
+Of a row's heads: first biases are added, then queries and keys are normalized head by head (RMSNorm), each where the
+model has it. Then they turn: for each pair (a, b) of a head and angle t = position * frequency,
 
-Of a row's heads: first biases are added, then queries and keys normalized head by head (RMSNorm), each where the model
-has it. Then they turn.
-For each pair (a, b) of a head and angle t = position * frequency: (a, b) -> (a cos t - b sin t, a sin t + b cos t).
+    (a, b) -> (a cos t - b sin t, a sin t + b cos t)
+
 Pair i is (2i, 2i + 1), llama's order in GGUF, or (i, i + rotary_dim / 2), the order of GPT-NeoX. Dimensions from
 rotary_dim on stay. Queries are also multiplied by the attention's scale. Source: Su et al., RoFormer (2021), section
 3.4.2.
 
-Writing one token's key or value of one head into its block, in the type of the cache (layouts in kv_cache.py).
-
-q8_0 takes the scale max|x| / 127 for each 32 dimensions and rounds x / scale to the nearest integer, ties to even. A
-scale in the subnormal range has no finite inverse; such values count as zero. Values that are not finite stay visible:
-f16 and f32 keep them, q8_0 gives its group a scale that is no number or infinite.
+Then the row's keys and values go to their block, in the type of the cache (layouts in kv_cache.py). q8_0 takes the
+scale max|x| / 127 for each 32 dimensions and rounds x / scale to the nearest integer, ties to even. A scale in the
+subnormal range has no finite inverse; such values count as zero. Values that are not finite stay visible: f16 and f32
+keep them, q8_0 gives their group a scale that is NaN or infinite.
 """
 
 from typing import Any

@@ -32,8 +32,9 @@ def cache_folder() -> Path:
 
 
 def shared_folder(name: str) -> Path:
-    """The folder `name` in the cache folder, made if need be: open to those the cache folder is open to, but to write
-    there never to all. Raises CacheFolderError.
+    """The folder `name` in the cache folder, made if need be, with the cache folder's permissions.
+
+    Except that not everybody may write there. Raises CacheFolderError.
     """
     folder = cache_folder() / name
     try:
@@ -51,10 +52,10 @@ def shared_folder(name: str) -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """A folder in the cache folder for what is trusted later on: made if need be, ours, closed to others (mode 0700).
+    """A folder in the cache folder for files that we trust later on: made if need be, ours, of mode 0700.
 
-    It is called `name`, or has our user's number behind it where that is another user's. Raises CacheFolderError where
-    others could put something there, or another folder in its place.
+    The folder is `name`, or `name-<our user's number>` where `name` belongs to another user. Raises CacheFolderError
+    where others could put something there, or another folder in its place.
     """
     folder = cache_folder() / name
     try:
@@ -92,7 +93,7 @@ def _make_cache_folder(folder: Path) -> None:
 
 
 def _check_way(folder: Path) -> None:
-    """Raise CacheFolderError if others could put something in the place of a folder of ours that is made here.
+    """Raise CacheFolderError if others could put another folder in the place of this folder of ours.
 
     Whoever can write to a folder can swap what lies in it, unless the folder is sticky: then only the owner of either
     can (man 7 inode). So every folder from the root on must be root's or ours, and sticky if others may write to it.

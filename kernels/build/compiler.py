@@ -1,29 +1,34 @@
-"""From a function's bitcode and signature to machine code: compiled by Numba's LLVM, read from the object file.
+"""From a kernel's Python function to machine code that can be kept: compiled by Numba's LLVM, then linked here.
 
-From a Python function to machine code, by Numba: only a process that compiles imports this.
+Only a process that compiles imports this module. No kernel is compiled with fastmath: LLVM may neither reorder nor
+contract a floating-point operation, so that a sum has one order on every machine (law 3 of docs/determinism.md).
 
-No kernel is compiled with fastmath: LLVM may neither reorder nor contract a floating-point operation, so that a sum has
-one order on every machine (law 3 of docs/determinism.md).
+Why not Numba's own `cache=True`: its files can be read by Numba alone, so every server would load Numba and LLVM, which
+takes a third of a second and some 65 MiB, and would link at each start; and they are pickles, which run what they say
+when they are read. The price is that names are used here which Numba does not promise to keep: `compile_extra` and the
+call convention of `compile_library`, `_get_compiled_object` of its libraries, the names of its runtime. They stand in
+this file and nowhere else. pyproject.toml admits one minor version of Numba, and the tests of this module fail where
+one of the names is gone.
 
-From an object file, as LLVM makes it, to machine code that can be loaded: sections laid out, relocations applied.
-
-Code for the large code model, which Numba has LLVM make, reaches its constants and the C library by addresses of 64
-bits, so there is one kind of relocation. Sources: System V Application Binary Interface, chapter 4 (Object Files:
-sections, symbol table, relocation); its AMD64 Architecture Processor Supplement, section 4.4 (Relocation), whose names
-are used here: S is a symbol's value, A the addend.
+Linking: sections of the object file are laid out, relocations applied. Code for the large code model, which Numba has
+LLVM make, reaches its constants and the C library by addresses of 64 bits, so there is one kind of relocation. Sources:
+System V Application Binary Interface, chapter 4 (Object Files: sections, symbol table, relocation); its AMD64
+Architecture Processor Supplement, section 4.4 (Relocation), whose names are used here: S is a symbol's value, A the
+addend.
 """
 
 import struct
-from dataclasses import dataclass
-from kernels.build.machine_code import MachineCode
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+
 from llvmlite import ir
 from numba.core import compiler, registry, sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
-from kernels.build.toolchain import FLAGS
 
+from kernels.build.machine_code import MachineCode
+from kernels.build.toolchain import FLAGS
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry size
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
@@ -38,7 +43,7 @@ _R_64 = 1  # R_X86_64_64: a word of 64 bits gets S + A
 
 
 class ObjectFileError(Exception):
-    """The object file has what this linker does not know."""
+    """The object file holds something that this linker does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class _Section:
 
     @property
     def is_loaded(self) -> bool:
-        """Frames for the unwinding of exceptions are left out: nothing throws."""
+        """Whether the section goes into the image; frames for unwinding do not, since nothing throws."""
         return bool(self.flags & _ALLOCATED) and self.size > 0 and self.name != ".eh_frame"
 
 
@@ -142,15 +147,15 @@ class _Linker:
         return self._starts[symbol.section] + symbol.value
 
 
-_OF_PYTHON = ("NRT_", "Py", "_Py", "numba")  # begin the names of Numba's runtime, and of Python's
+_OF_PYTHON = ("NRT_", "Py", "_Py", "numba")  # how names of Numba's runtime and of Python's begin
 
 
 @global_compiler_lock
 def compile_library(function: Callable[..., Any], signature: str) -> tuple[Any, str]:
     """Compile a function; returns Numba's library of it, and the name of the C function that it holds.
 
-    What Numba makes of a function returns a status, and its result through a pointer. A kernel raises nothing, so that
-    a C function which leaves the status alone can stand before it, and nothing of Python's is called.
+    Numba's own function returns a status, and its result through a pointer. A kernel raises nothing, so the C function
+    around it drops the status and returns the result.
     """
     arguments, result = sigutils.normalize_signature(signature)
     target = registry.cpu_target
@@ -169,7 +174,7 @@ def compile_library(function: Callable[..., Any], signature: str) -> tuple[Any, 
     builder = ir.IRBuilder(c_function.append_basic_block("entry"))
     _, value = context.call_conv.call_function(builder, native, result, arguments, c_function.args)
     builder.ret_void() if result == types.none else builder.ret(value)
-    # What frees an array of Numba's: here they are views, which own nothing, and this is never called.
+    # Stands for Numba's destructor of arrays; never called, since the arrays of kernels are views.
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.PointerType()]), "NRT_MemInfo_call_dtor")
     free.linkage = "weak_odr"
     ir.IRBuilder(free.append_basic_block("entry")).ret_void()

@@ -1,7 +1,7 @@
 """Machine code in the form in which it is kept, and its way into memory; x86-64 Linux only.
 
-What is kept needs no linker any more (object_file.py was that): an image that may lie at any page, in which some words
-are to become addresses, of places in the image or of functions of the C library. After a header with a hash of it all:
+What is kept is linked already (by compiler.py): an image that may lie at any page. Some of its words are to become
+addresses, of places in the image or of functions of the C library. After a header with a hash of the whole:
 
     uint64   the entry: where the function begins in the image
     uint64   bytes of the image, words in it that hold a place in it, words that hold a function's address
@@ -65,9 +65,9 @@ class MachineCode:
         )
 
     def load(self) -> int:
-        """Bring the code into memory; returns the function's address. It stays as long as the process.
+        """Bring the code into memory; returns the function's address.
 
-        Nothing could tell when it may go: threads sleep in it until the process ends.
+        The code stays as long as the process: threads sleep in it until the process ends.
         """
         assert CAN_LOAD
         libc = _libc()

@@ -1,12 +1,10 @@
-"""What the processor can do, and how much of it a container may use.
+"""What the processor has, and what the control groups of this process leave of the machine: features, cores, memory.
 
-What this processor has: instruction sets as Octavo's tiers, and the cores that this process may use.
-
-What the control groups of this process allow: memory and processor time, by Linux's cgroups of version 1 and 2.
-
-A limit holds for a group and for all groups below, so the smallest on the way from the process's own group to the root
-counts. `/proc/self/cgroup` says in which group the process is, for each hierarchy, and `/proc/self/mountinfo` where
-the hierarchies are mounted (man 7 cgroups, man 5 proc). In a container often only part of a hierarchy is mounted.
+Features and names are those of Linux's /proc/cpuinfo. Control groups (cgroups of versions 1 and 2) limit memory and
+processor time. A limit holds for a group and for all groups below it, so the smallest limit on the way from the
+process's own group up to the root counts. `/proc/self/cgroup` says in which group the process is, for each hierarchy,
+and `/proc/self/mountinfo` where the hierarchies are mounted (man 7 cgroups, man 5 proc). In a container often only part
+of a hierarchy is mounted.
 """
 
 import ctypes
@@ -19,13 +17,13 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")  # of the file system; tests put a folder in its place
 _GIVEN_BACK = ("inactive_file", "active_file", "slab_reclaimable")  # in memory.stat; tmpfs counts as anonymous memory
-_NO_LIMIT = 1 << 62  # version 1 tells some number near 2^63 where there is no limit
+_NO_LIMIT = 1 << 62  # version 1 gives some number near 2^63 where there is no limit
 
 
 def memory_room() -> int | None:
     """Return the bytes that this process can still take; None where no group has a limit.
 
-    What a group would give back before it reaches its limit counts as free: files that were read are memory in use.
+    Memory that a group gives back before it reaches its limit counts as free: cached files, above all.
     """
     return min((room for folder in _folders("memory") if (room := _room(folder)) is not None), default=None)
 
@@ -36,7 +34,7 @@ def processor_quota() -> float | None:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """The folders of the process's groups that may limit what `controller` controls, and are to be seen."""
+    """The visible folders of the process's groups that may limit what `controller` controls."""
     groups = _groups(controller)
     for line in _lines("proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
@@ -129,7 +127,7 @@ def features() -> frozenset[str]:
 
 
 def description() -> str:
-    """Return all that a compiler may choose instructions by."""
+    """Return everything by which a compiler may choose instructions."""
     told = _first_processor()
     keys = ("vendor_id", "cpu family", "model", "stepping", "flags")
     return "\n".join([platform.machine(), *(told.get(key, "") for key in keys)])
@@ -137,12 +135,12 @@ def description() -> str:
 
 @functools.cache
 def _first_processor() -> Mapping[str, str]:
-    """What the system tells of the first processor: its part of /proc/cpuinfo, or nothing."""
+    """The first processor's lines of /proc/cpuinfo; empty where there is no such file."""
     told: dict[str, str] = {}
     try:
         with Path("/proc/cpuinfo").open() as lines:
             for line in lines:
-                if not line.strip():  # here the second begins
+                if not line.strip():  # the second processor begins
                     break
                 key, _, value = line.partition(":")
                 told[key.strip()] = value.strip()

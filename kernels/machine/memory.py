@@ -1,4 +1,4 @@
-"""Large anonymous memory: huge pages for the weights, whose address translations would cost, small ones on request."""
+"""Large anonymous memory: in huge pages, which save the weights' address translations, or in small ones on request."""
 
 import contextlib
 import ctypes
@@ -23,10 +23,10 @@ def zeroed(shape: tuple[int, ...], dtype: npt.DTypeLike, *, huge_pages: bool = T
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where an array lies whose elements stand side by side; for each step, so not array.ctypes, which takes 1.5 us."""
+    """The address of an array whose elements stand side by side; array.ctypes takes 1.5 us, too long for each step."""
     try:
         return ctypes.addressof(_NOTHING.from_buffer(array))  # type: ignore[arg-type]
-    except TypeError:  # it may not be written to
+    except TypeError:  # a read-only array
         assert array.flags.c_contiguous
         return int(array.ctypes.data)
 

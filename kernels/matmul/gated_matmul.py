@@ -131,7 +131,7 @@ def gated_kernel() -> Any:
         unit_bytes = gated.unit_groups * 64  # of one row
         units = (gated.groups + gated.unit_groups - 1) // gated.unit_groups
         parts = 2 * ((gated.unit_groups + gated.part_groups - 1) // gated.part_groups)
-        # By all rows, as they stand together in the input and in the result.
+        # Input and result are packed in tiles of all rows, so all rows decide.
         widest = widest_tile(rows, record_at(np.uintp(gated.packed), PACKED).crossover)
         is_shared = rows <= at_once
         chunks, tasks = np.int64(1), parts  # of a unit

@@ -1,18 +1,15 @@
-"""The matmul op: packed rows times a weight matrix, by vectors or by matrix tiles.
+"""The matmul op: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, in tiles of rows.
 
-Matrix times rows: y[r, n] (+)= sum over k of W[n, k] * x[r, k], for any number of rows, in tiles.
-
-W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations). Bytes moved a step: the
+W stands packed in groups of 16 rows of W (see quant/), x packed in tiles (see activations.py). Bytes moved a step: the
 packed weights once, plus the activations once for every task.
 
-A thread that begins a task begins a new stream of memory, and waits for its first lines: so tasks are as large as what
-is left allows, each a share of it for its thread, and get smaller, for the threads to end at the same time. Where a
+A thread that begins a task begins a new stream of memory, and waits for its first lines. So a task is as large as what
+is left allows, a share of the thread's share, and tasks get smaller, for the threads to end at the same time. Where a
 task's weights are read again for further rows, they also have to stay in a core's second-level cache.
 
-Tile functions on int8 matrix tiles: some groups of 16 outputs for all whole tiles of 16 rows of activations.
-
-A block of weights is unpacked once and then serves up to 16 tiles. Their sums stand in scratch on the stack, float32
-[256][16]: small enough, with the unpacked block, for a core's first cache.
+Tile functions compute some groups of 16 outputs for a tile of rows. Those of vectors are in tiles.py. Those of int8
+matrix tiles are here: a block of weights is unpacked once and then serves up to 16 tiles of 16 rows, whose sums stand
+in scratch on the stack, float32 [256][16]: small enough, with the unpacked block, for a core's first cache.
 """
 
 from typing import Any
@@ -131,9 +128,9 @@ def tile_functions(kind: WeightType, tier: int) -> dict[str, int]:
 SMALL_TASK_BYTES = 32 << 10
 LARGE_TASK_BYTES = 256 << 10
 _LARGE_TASKS_PER_THREAD = 4  # at least
-# Of what is left a task gets this part of its thread's share.
+# A task is one part in so many of its thread's share of what is left.
 _TASKS_OF_SHARE = 2
-# Rows of the widest tile in vector registers: up to so many, weights are read once.
+# Up to so many rows (the widest tile of vectors), a task's weights are read once.
 _ROWS_READ_ONCE = 8
 
 

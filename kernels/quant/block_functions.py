@@ -35,9 +35,9 @@ from kernels.simd.vectors import (
 )
 
 LOW_PLANE_FACTOR = 1 / 128
-# Bytes of weights that are asked for ahead of their use: the processor looks ahead too little by itself, since every
-# line of weights takes some dozens of instructions. Measured on Zen 3: 1024 to 2048 differ little; 4096 is slower by 5
-# to 9 % at one row (Q4_0, Q4_K, Q5_K, Q6_K, Q8_0), 512 too (Q4_0, Q4_K); not to ask is slower by 2 to 14 % at eight.
+# How many bytes ahead of their use weights are prefetched. Every line of weights takes some dozens of instructions, so
+# the processor looks ahead too little by itself. Measured on Zen 3: 1024 to 2048 differ little; 4096 is slower by 5 to
+# 9 % at one row (Q4_0, Q4_K, Q5_K, Q6_K, Q8_0), 512 too (Q4_0, Q4_K); without it, eight rows are slower by 2 to 14 %.
 PREFETCH_BYTES = 1536
 # Lanes up to which all rows of a block fit in the registers of a processor with 16 of them.
 _LANES_OF_WHOLE_BLOCK = 4
@@ -77,7 +77,7 @@ def passes_of(count, parts):
 
 
 def separate_passes(builder):
-    """Else LLVM keeps what the first pass has loaded and unpacked for the second, on the stack."""
+    """Keep LLVM from storing what the first pass has unpacked on the stack, for the second pass."""
     builder.fence("seq_cst", targetscope="singlethread")
 
 

@@ -1,12 +1,22 @@
-"""A program: a list of ops that compiled threads execute, and the clock that times each segment of them.
-
-Programs: a forward pass as an array of fixed-size op records, run by one compiled loop.
+"""A program: a forward pass as an array of op records, which threads inside compiled code run segment by segment.
 
 An op record is 256 bytes: the kernel's address, a flag that ends a segment (all its tasks are done before the next op
 begins), the kernel's own fields (8 bytes each), and on a cache line of its own the ticket that hands out its tasks.
 Threads take tasks as they come; that moves no bit, since a task's result depends on nothing but the task (law 1).
 
-The clock of compiled code: the same one as Python's `time.monotonic_ns`.
+A segment is the ops up to a barrier. A segment is over when its tasks are done, not when every thread has come: a
+thread that the system keeps off its core, between tasks, holds up nobody, and skips what was done without it. The
+segment's word stands in the barrier op's record: in its low bits how many threads are inside, above them its phase. In
+run g a segment goes through three states:
+
+    state    phase    what threads do                    who moves it on, and when
+    open     2g       enter, take tasks, leave when      any thread, when its tasks are given out and nobody is inside:
+                      none are left                      by one compare-and-swap of the word
+    closing  2g + 1   wait                               the thread that closed it, when it has set the tickets to 0
+    closed   2g + 2   go on to the next segment          nobody: this is the state `open` of run g + 1
+
+A thread that could not enter waits too. If it went on past a closing segment, it could meet that segment in the next
+run before it is open, and close it with its tasks undone.
 """
 
 import time
@@ -23,9 +33,9 @@ _CLOCK = time.CLOCK_MONOTONIC
 
 @intrinsic
 def monotonic_ns(typingctx):
-    """Nanoseconds since some moment, by clock_gettime(CLOCK_MONOTONIC) of the C library: some 30 ns a call.
+    """Nanoseconds by the clock of Python's `time.monotonic_ns`, clock_gettime(CLOCK_MONOTONIC): some 30 ns a call.
 
-    Not the processor's cycle counter, which would have to be calibrated, and may not be read everywhere.
+    The processor's cycle counter would have to be calibrated, and may not be read everywhere.
     """
 
     def codegen(context, builder, signature, arguments):
@@ -176,9 +186,7 @@ def _load_address(typingctx, address):
     return types.uintp(types.uintp), codegen
 
 
-# The word of a segment (ops up to a barrier), in the barrier op's record: how many threads are inside in its low bits,
-# its phase above. A segment is open in phase 2g of run g, then closing, and closed (open for run g + 1) in 2g + 2.
-_PHASE_SHIFT = 20
+_PHASE_SHIFT = 20  # of the phase in a segment's word
 
 
 @njit_inline
@@ -201,7 +209,7 @@ def _segment_end(program, first):
 
 @njit_inline
 def _enter(word, phase):
-    """Go into an open segment; False where it is closing or closed: the others have done its tasks."""
+    """Enter an open segment; False where the segment is closing or closed: the others have done its tasks."""
     if atomic_add(word, 1) >> _PHASE_SHIFT == phase:
         return True
     atomic_add(word, -1)
@@ -210,11 +218,7 @@ def _enter(word, phase):
 
 @njit_inline
 def _pass(program, first, end, word, phase):
-    """Return once a segment is closed; whoever finds that its tasks are done and nobody is inside closes it.
-
-    Those who could not enter wait for that too: who is ahead of a closing segment could meet it again in the next run,
-    before it is open, and take it for closed.
-    """
+    """Return once a segment is closed; close it if its tasks are done and nobody is inside."""
     spins = 0
     while atomic_load(word) >> _PHASE_SHIFT <= phase + 1:
         if atomic_replace(word, phase << _PHASE_SHIFT, (phase + 1) << _PHASE_SHIFT):
@@ -231,11 +235,7 @@ def _pass(program, first, end, word, phase):
 
 @njit_inline
 def run_ops(program, count, phase, thread, threads):
-    """Take part in a run: ops 0..count-1, segment by segment.
-
-    A segment is over when its tasks are done, not when every thread has come: a thread that the system keeps off its
-    core, between tasks, holds up nobody, and skips what was done without it.
-    """
+    """Take part in a run: ops 0..count-1, segment by segment."""
     first = 0
     while first < count:
         end = _segment_end(program, first)

@@ -1,19 +1,13 @@
-"""Ops on rows of logits: logprobs of tokens, the likeliest token, and banned tokens.
+"""Ops on rows of logits: the likeliest token, logarithms of a softmax, and banned tokens.
 
-Bans tokens by a bit mask: x_i = -inf where bit i % 32 of word i // 32 is 0.
-
-Bytes moved for a vocabulary of V: V / 8, and 4 for each banned token.
-
-Logarithms of a softmax: ln p_i = (x_i - max x) - ln(sum of exp(x_j - max x)), and the likeliest tokens.
-
-The exponentials are the samplers' integer weights, so their sum is exact and has no order; the logarithm is made of
-IEEE operations in one order, so the bits are the same on every machine. NaN counts as -inf.
-
-Bytes moved for a vocabulary of V: 16 V.
-
-The likeliest token of each row of logits: an op behind the head, where these still lie in the cache.
-
-Bytes read: 4 a logit. Which token that is, is kernels/sampling.argmax's to say.
+likeliest     the token of the largest logit, as sampling.argmax has it; an op behind the head, where the logits
+              still lie in the cache. Bytes read: 4 a logit.
+log_softmax   ln p_i = (x_i - max x) - ln(sum of exp(x_j - max x)), and the likeliest tokens. NaN counts as -inf.
+              The exponentials are the samplers' integer weights, so their sum is exact and has no order. The
+              logarithm is made of IEEE operations in one order, so the bits are the same on every machine. Bytes
+              moved for a vocabulary of V: 16 V.
+ban_unset     x_i = -inf where bit i % 32 of word i // 32 of a mask is 0. Bytes moved: V / 8, and 4 for each
+              banned token.
 """
 
 from typing import Any

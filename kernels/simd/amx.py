@@ -1,4 +1,4 @@
-"""Int8 matrix tiles (Intel AMX): the instructions. Linux wants to be asked for them first, see cpu.py.
+"""Int8 matrix tiles (Intel AMX): the instructions. A process must ask Linux for them first: see machine/cpu.py.
 
 A tile product is C[token][row] += sum over k of A[token][k] * B[k][row] with C int32 [16][16], A int8 [16][K], and B in
 the x16 layout, [K / 4][16 rows][4]; K is 64 or 32. All tiles have fixed places in one configuration.

@@ -1,14 +1,12 @@
-"""exp and softplus of float32 vectors.
+"""exp and softplus of float32 vectors: the only exponential of the engine.
 
-softplus(x) = log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), by the engine's one exponential.
+    exp(x) = 2**n * p(r),  x = n * ln 2 + r, |r| <= ln(2) / 2, p the Taylor series to r**7
+    softplus(x) = log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))
+    log1p(u) = 2 * atanh(u / (2 + u)) for 0 <= u <= 1, the odd series to the 17th power
 
-log1p(u) for 0 <= u <= 1 is 2 * atanh(u / (2 + u)), the odd series to the 17th power: every operation is an explicit
-fma, division or multiplication in one order. The relative error stays below 2**-21.
-
-The one exponential of the engine: exp(x) = 2**n * p(r), x = n*ln 2 + r, |r| <= ln(2)/2, p the Taylor series to r**7.
-
-Every operation is an explicit fma or multiplication in one order, so vector lanes and scalars give the same bits on
-every machine. The relative error stays below 2**-22; exp(0) is exactly 1; below -87.3 the result is exactly 0.
+Every operation is an explicit fma, multiplication or division in one order, so vector lanes and scalars give the same
+bits on every machine. The relative error of exp stays below 2**-22, that of softplus below 2**-21. exp(0) is exactly 1;
+below -87.3 the result of exp is exactly 0.
 """
 
 import numpy as np
