@@ -23,6 +23,9 @@ ENGINE_DOORS = (
     "engine/weights/quantize.py",
 )
 
+# Folders of kernels/, each of which may import those before it.
+KERNEL_LAYERS = ("machine", "build", "simd", "run", "sampling", "quant", "matmul", "attention", "delta")
+
 # A server that compiles nothing must not have them in memory.
 COMPILER_FILES = ("kernels/build/toolchain.py", "kernels/build/compiler.py")
 
@@ -46,6 +49,15 @@ def test_the_engine_reaches_kernels_through_its_doors_only() -> None:
 def test_kernels_import_only_numpy_numba_llvmlite_and_the_standard_library() -> None:
     allowed = {"kernels", "numpy", "numba", "llvmlite"} | sys.stdlib_module_names
     found = [f"{where}: {name}" for where, name in all_imports("kernels") if name.partition(".")[0] not in allowed]
+    assert found == []
+
+
+def test_the_folders_of_kernels_import_one_way() -> None:
+    layer = {name: index for index, name in enumerate(KERNEL_LAYERS)}
+    found = []
+    for where, name in all_imports("kernels"):
+        if name.startswith("kernels.") and layer[name.split(".")[1]] > layer[where.split("/")[1]]:
+            found.append(f"{where}: {name}")
     assert found == []
 
 
