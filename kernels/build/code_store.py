@@ -10,7 +10,6 @@ import functools
 import hashlib
 import importlib.metadata
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -54,7 +53,7 @@ class CodeStore:
 
     def write(self, name: str, code: MachineCode) -> None:
         """Keep a kernel's code; whoever reads meanwhile finds all of it or nothing."""
-        temporary = f"{secrets.token_hex(8)}.tmp"
+        temporary = f"{os.urandom(8).hex()}.tmp"
         try:
             with os.fdopen(self._open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(code.to_bytes())

@@ -67,6 +67,7 @@ class Codebook(FileLayout):
 def iq3_s(monkeypatch: pytest.MonkeyPatch) -> Block256:
     grid = gguf.quants.IQ3_S
     grid.init_grid()
+    assert grid.grid is not None
     points = (grid.grid.reshape(512, 4).astype(int) + 15) // 2
     kind = Block256(
         name="IQ3_S",
