@@ -159,7 +159,7 @@ class Block256(BlockType):
 # Source: ggml-common.h, block_q2_K.
 Q2_K = Block256(
     name="Q2_K",
-    number=32,
+    number=10,
     file_bytes=84,
     bits=2,
     offset=0,
@@ -186,7 +186,7 @@ Q2_K = Block256(
 # Source: ggml-common.h, block_q3_K (which takes 4 off where the third bit is 0: the same value).
 Q3_K = Block256(
     name="Q3_K",
-    number=33,
+    number=11,
     file_bytes=110,
     bits=3,
     offset=4,
@@ -224,7 +224,7 @@ _MINIMUMS_OF_6_BITS = (
 )
 Q4_K = Block256(
     name="Q4_K",
-    number=34,
+    number=12,
     file_bytes=144,
     bits=4,
     offset=0,
@@ -251,7 +251,7 @@ Q4_K = Block256(
 # Source: ggml-common.h, block_q5_K.
 Q5_K = Block256(
     name="Q5_K",
-    number=35,
+    number=13,
     file_bytes=176,
     bits=5,
     offset=0,
@@ -277,7 +277,7 @@ Q5_K = Block256(
 # Source: ggml-common.h, block_q6_K.
 Q6_K = Block256(
     name="Q6_K",
-    number=36,
+    number=14,
     file_bytes=210,
     bits=6,
     offset=32,
@@ -305,7 +305,7 @@ Q6_K = Block256(
 # Source: ggml-common.h, block_iq4_xs.
 IQ4_XS = Block256(
     name="IQ4_XS",
-    number=37,
+    number=23,
     file_bytes=136,
     bits=4,
     offset=128,

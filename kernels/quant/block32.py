@@ -108,7 +108,7 @@ class Block32(BlockType):
 # Source: ggml-common.h, block_q4_0.
 Q4_0 = Block32(
     name="Q4_0",
-    number=1,
+    number=2,
     file_bytes=18,
     bits=4,
     offset=8,
@@ -125,7 +125,7 @@ Q4_0 = Block32(
 # Source: ggml-common.h, block_q4_1.
 Q4_1 = Block32(
     name="Q4_1",
-    number=2,
+    number=3,
     file_bytes=20,
     bits=4,
     offset=0,
@@ -142,7 +142,7 @@ Q4_1 = Block32(
 # Source: ggml-common.h, block_q5_0.
 Q5_0 = Block32(
     name="Q5_0",
-    number=3,
+    number=6,
     file_bytes=22,
     bits=5,
     offset=16,
@@ -163,7 +163,7 @@ Q5_0 = Block32(
 # Source: ggml-common.h, block_q5_1.
 Q5_1 = Block32(
     name="Q5_1",
-    number=4,
+    number=7,
     file_bytes=24,
     bits=5,
     offset=0,
@@ -184,7 +184,7 @@ Q5_1 = Block32(
 # Source: ggml-common.h, block_q8_0.
 Q8_0 = Block32(
     name="Q8_0",
-    number=5,
+    number=8,
     file_bytes=34,
     bits=8,
     offset=128,
@@ -203,7 +203,7 @@ _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 
 IQ4_TABLE = tuple(value + 128 for value in _IQ4_VALUES)
 IQ4_NL = Block32(
     name="IQ4_NL",
-    number=6,
+    number=20,
     file_bytes=18,
     bits=4,
     offset=128,
@@ -224,7 +224,7 @@ IQ4_NL = Block32(
 _DOUBLED_E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 MXFP4 = Block32(
     name="MXFP4",
-    number=7,
+    number=39,
     file_bytes=17,
     bits=4,
     offset=16,

@@ -108,7 +108,7 @@ class BlockType:
     """A quantized weight type; w is the stored unsigned number, or its entry in the type's table."""
 
     name: str
-    number: int  # what kernels are compiled for, and part of their names; never reuse one
+    number: int  # GGML's; what kernels are compiled for
     file_bytes: int  # of a block of one row, as the file holds it
     bits: int  # of a stored number
     offset: int  # what is taken off w

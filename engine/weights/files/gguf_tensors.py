@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.files.gguf_values import ValueReader
 from engine.weights.files.mapped_bytes import checked_extent
-from kernels.quant.weight_types import WEIGHT_TYPES
+from kernels.quant.weight_types import ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +26,7 @@ class GgmlType:
     block_bytes: int
 
 
-def _executed(number: int, name: str) -> GgmlType:
-    kind = WEIGHT_TYPES[name]
-    return GgmlType(number, name, kind.values, kind.file_bytes)
-
-
-# Types that can be executed, by their id in GGML; their sizes are those of kernels/quant/weight_types.py.
-_EXECUTED = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    6: "Q5_0",
-    7: "Q5_1",
-    8: "Q8_0",
-    10: "Q2_K",
-    11: "Q3_K",
-    12: "Q4_K",
-    13: "Q5_K",
-    14: "Q6_K",
-    20: "IQ4_NL",
-    23: "IQ4_XS",
-    30: "BF16",
-    39: "MXFP4",
-}
-# The others, so that a file which has them is read, and refused by their names.
+# Types that cannot be executed: a file that has them is read, and refused by their names.
 _OTHERS = (
     GgmlType(9, "Q8_1", 32, 36),
     GgmlType(15, "Q8_K", 256, 292),
@@ -72,7 +48,7 @@ _OTHERS = (
     GgmlType(41, "Q1_0", 128, 18),
 )
 GGML_TYPES: dict[int, GgmlType] = {
-    **{number: _executed(number, name) for number, name in _EXECUTED.items()},
+    **{kind.number: GgmlType(kind.number, kind.name, kind.values, kind.file_bytes) for kind in ALL},
     **{ggml_type.id: ggml_type for ggml_type in _OTHERS},
 }
 

@@ -71,7 +71,7 @@ def iq3_s(monkeypatch: pytest.MonkeyPatch) -> Block256:
     points = (grid.grid.reshape(512, 4).astype(int) + 15) // 2
     kind = Block256(
         name="IQ3_S",
-        number=63,
+        number=21,
         file_bytes=FILE_BYTES,
         bits=4,
         offset=15,
