@@ -21,9 +21,8 @@ PARTS = ("server", "engine", "kernels", "clients")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = (ROOT / "requirements.lock", ROOT / "tests" / "requirements.lock")
 
-# llvmlite comes with numba, starlette with fastapi, anyio with starlette, pydantic-core with pydantic, each at the
-# version its owner needs.
-BROUGHT_BY_ANOTHER = {"llvmlite", "starlette", "anyio", "pydantic-core"}
+# llvmlite comes with numba, anyio with starlette, pydantic-core with pydantic, each at the version its owner needs.
+BROUGHT_BY_ANOTHER = {"llvmlite", "anyio", "pydantic-core"}
 # Read and copied, not imported; they may use what we do not depend on.
 NOT_INSTALLED = ROOT / "clients" / "examples"
 
@@ -114,6 +113,12 @@ def test_the_declared_dependencies_are_those_that_the_code_imports() -> None:
     ours = {*PARTS, "octavo"}
     imported = {name for name in imported_names() if name not in sys.stdlib_module_names and name not in ours}
     assert {canonicalize_name(name) for name in imported} - BROUGHT_BY_ANOTHER == declared
+
+
+def test_every_dependency_has_a_lowest_and_a_highest_version() -> None:
+    lines = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["test"]]
+    bounds = {line: {one.operator for one in Requirement(line).specifier} for line in lines}
+    assert {line: found for line, found in bounds.items() if not {">=", "<"} <= found} == {}
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name)
