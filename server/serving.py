@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 
-from engine.errors import EngineNotReadyError
+from engine.errors import EngineNotReadyError, RequestError
 from server.errors import AnswerCancelledError, ClientGoneError, UnknownModelError
 from server.logs import RequestLog, RequestObserver
 from server.served import ServedModel
@@ -59,6 +59,8 @@ class OpenRequest(ABC):
                 self.log.end = "cancelled"
             case ClientGoneError():
                 self.log.end = "disconnected"
+            case RequestError():  # which the engine has logged in one line
+                self.log.end = "error"
             case _:
                 self.log.end = "error"
                 logger.error("%s failed", self.log.id, exc_info=error)

@@ -205,6 +205,21 @@ def test_a_step_is_published_while_the_next_is_computed_and_the_last_at_once() -
     assert len(bench.reports) == 2
 
 
+def test_the_status_that_a_step_told_is_changed_by_no_later_step() -> None:
+    bench = Bench(config=EngineConfig(lanes=2, speculation="off"))
+    for number in (1, 2, 3):
+        bench.submit(a_request((number, number), max_tokens=6, ignore_eos=True, name=f"r{number}"))
+    told = []
+    for _ in range(3):
+        bench.step()
+        told.append(bench.loop.status)
+    assert [[lane.id for lane in status.running] for status in told] == [["r1", "r2"]] * 3
+    assert [status.running[0].generated_tokens for status in told] == [0, 1, 2]
+    assert [status.waiting for status in told] == [1, 1, 1]
+    bench.finish()
+    assert not bench.loop.status.running and bench.loop.status.free_blocks == bench.memory.blocks
+
+
 def test_what_a_step_has_for_readers_comes_though_the_next_one_breaks() -> None:
     bench = Bench()
     heard = bench.submit(a_request(ignore_eos=True))

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError, RequestError
+from engine.loop import Delivery
 from engine.run.runner_protocol import SequenceRows
+from engine.run.status import StepReport
 from tests.engine.grammars import Broken, Nothing, Words
-from tests.engine.loop_bench import Bench, alone, essence, is_fault
+from tests.engine.loop_bench import Bench, alone, essence, finish_of, is_fault
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, hashed_logits
 
 
@@ -106,6 +108,39 @@ def test_a_broken_or_hopeless_grammar_ends_its_request_alone() -> None:
     assert isinstance(heard[2].last, RequestError) and "leave no token" in str(heard[2].last)
     assert heard[3].text == "ab"
     assert essence(heard[0].items) == essence(alone(heard[0].job.sequence.request))
+
+
+def test_an_error_of_the_client_s_is_one_warning_and_its_blocks_stay_cached(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    prompt = tuple(range(1, 3 * bench.runner.block_tokens + 2))
+    heard = bench.submit(a_request(prompt, constraint=Nothing(), name="hopeless"))
+    bench.finish()
+    assert isinstance(heard.last, RequestError)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.exc_info is None and "hopeless" in record.getMessage()
+    again = bench.submit(a_request(prompt))
+    bench.finish()
+    assert finish_of(again).cached_tokens == 3 * bench.runner.block_tokens
+
+
+def test_a_fault_in_publishing_is_no_fault_of_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the loop, since events may be lost, and isolates nobody; the streams still hear how it ended."""
+    bench = Bench(config=EngineConfig(lanes=3, speculation="off"))
+    heard = [bench.submit(a_request((n,), max_tokens=20, ignore_eos=True)) for n in (1, 2)]
+    for _ in range(3):
+        bench.step()
+
+    def broken(batch: list[Delivery], report: StepReport | None) -> None:
+        monkeypatch.undo()
+        raise OSError("no wire")
+
+    bench.loop.step()
+    monkeypatch.setattr(bench.loop, "_deliver", broken)
+    with pytest.raises(OSError, match="no wire"):
+        bench.loop.run()
+    assert not any(one.job.sequence.standing.alone_until for one in heard)
+    assert all(is_fault(one) and len(one.tokens) == 4 for one in heard)
+    assert bench.memory.free_blocks == bench.memory.blocks and not bench.loop.status.running
 
 
 @pytest.mark.parametrize("place", ["attach", "catch_up", "reach", "chunk_end", "grow", "advance", "choose", "score"])

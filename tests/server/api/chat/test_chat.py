@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from engine.errors import EngineFaultError
+from engine.errors import EngineFaultError, RequestError
 from engine.request import Request
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client, openai_client
@@ -185,6 +185,19 @@ async def test_our_fault_is_a_500_that_is_not_worth_a_retry() -> None:
             await client.chat.completions.create(model="scripted", messages=MESSAGES)
     assert caught.value.response.headers["x-should-retry"] == "false"
     assert caught.value.type == "server_error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_error_of_the_client_s_that_shows_late_leaves_no_traceback(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = scripted_model("a", RequestError("The grammar leaves no token.", param="response_format"))
+    async with openai_client(model) as client:
+        with pytest.raises(openai.APIError, match="leaves no token"):
+            answer: Any = await client.chat.completions.create(model="scripted", messages=MESSAGES, stream=stream)
+            async for _ in answer:
+                pass
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_fault_in_mid_stream_reaches_the_sdk_as_an_error() -> None:
