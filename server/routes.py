@@ -5,7 +5,6 @@ made of the table. A new endpoint is a handler, the types of its body and its an
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -44,10 +43,8 @@ from server.api.tokens import handlers as tokens
 from server.api.tokens.body import ChatTokenCount, Detokenized, RenderedPrompt, Tokenized
 from server.api.tokens.handlers import DETOKENIZE_PARAMETERS, TOKENIZE_PARAMETERS
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
-from server.wire.endpoint import PREFIX, Endpoint, EndpointRoute, Work
-from server.wire.openapi import described
+from server.wire.endpoint import PREFIX, Endpoint, Work, answering
 
-HIDDEN: dict[str, Any] = {"include_in_schema": False, "response_model": None}
 METRICS_PATH = "/metrics"  # a server without metrics has it not
 HELLO = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -379,12 +376,5 @@ ENDPOINTS = (
 def add_routes(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
     """Add a route for each row, and one without the prefix for each that has it."""
     for row in endpoints:
-        if row.answers_head:  # before the described one, since the first route says which methods are allowed
-            _add_route(app, row, row.path, [row.method, "HEAD"], **HIDDEN)
-        _add_route(app, row, row.path, [row.method], **described(row))
-        if row.path.startswith(PREFIX):
-            _add_route(app, row, row.path.removeprefix(PREFIX), [row.method], **HIDDEN)
-
-
-def _add_route(app: FastAPI, row: Endpoint, path: str, methods: list[str], **more: Any) -> None:
-    app.router.add_api_route(path, row.handler, methods=methods, route_class_override=EndpointRoute, **more)
+        for path in dict.fromkeys((row.path, row.path.removeprefix(PREFIX))):
+            app.add_api_route(path, answering(row), methods=[*row.methods])

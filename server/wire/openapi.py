@@ -5,10 +5,10 @@ That is: the events of a stream, keys, and that nothing is answered with 422 her
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from pydantic.warnings import UnsupportedFieldAttributeWarning
@@ -47,7 +47,7 @@ DESCRIPTION = (
 )
 
 
-def described(row: Endpoint) -> Json:
+def _described(row: Endpoint) -> Json:
     """What FastAPI is told of a row beside its path, its handler and its method."""
     return {
         "operation_id": f"{row.method.lower()}{re.sub(r'[^a-z]+', '_', row.plain_path)}".rstrip("_"),
@@ -108,22 +108,26 @@ def _extra(row: Endpoint) -> Json:
     return extra
 
 
-def install_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
-    """Have app.openapi() make the whole document; it is made at its first use, which takes a second."""
-    events = sorted({row.events for row in endpoints if row.events is not None}, key=lambda model: model.__name__)
+def install_document(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:
+    """Have app.openapi() make the document at its first use, as FastAPI's own guide does it; that takes a second."""
 
     def document() -> Json:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, events)
+            app.openapi_schema = _document(endpoints)
         return app.openapi_schema
 
-    app.openapi = document  # type: ignore[method-assign]  # as FastAPI's own guide says
+    app.openapi = document  # type: ignore[method-assign]
 
 
-def _document(app: FastAPI, events: Iterable[Any]) -> Json:
+def _document(endpoints: Sequence[Endpoint]) -> Json:
+    """Of routes with the types of bodies and answers; those that serve have none, since such a start takes longer."""
+    router = APIRouter()
+    for row in endpoints:
+        router.add_api_route(row.path, row.handler, methods=[row.method], **_described(row))
     with warnings.catch_warnings():  # FastAPI names each body by an alias, of which deferred types then warn
         warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
-        document = get_openapi(title="Octavo", version=VERSION, description=DESCRIPTION, routes=app.routes)
+        document = get_openapi(title="Octavo", version=VERSION, description=DESCRIPTION, routes=router.routes)
+    events = sorted({row.events for row in endpoints if row.events is not None}, key=lambda model: model.__name__)
     components: Json = document["components"]
     _, of_events = models_json_schema([(model, "serialization") for model in events], ref_template=REFERENCE)
     components["schemas"] = {**of_events.get("$defs", {}), **components["schemas"]}
