@@ -14,19 +14,19 @@ from server.api.completions import route as completions
 from server.api.docs import handlers as docs
 from server.api.embeddings import route as embeddings
 from server.api.embeddings.body import EmbeddingList
-from server.api.embeddings.reply import EMBEDDING_PARAMETERS
+from server.api.embeddings.route import EMBEDDING_PARAMETERS
 from server.api.messages import route as messages
 from server.api.messages.answers import MessageAnswer, MessageEvent, MessagesErrorReply, MessageTokenCount
+from server.api.messages.body import COUNT_PARAMETERS as MESSAGES_COUNT_PARAMETERS
+from server.api.messages.body import MESSAGES_PARAMETERS
+from server.api.messages.body import unread_keys as messages_unread_keys
 from server.api.messages.errors import messages_words
-from server.api.messages.parameters import COUNT_PARAMETERS as MESSAGES_COUNT_PARAMETERS
-from server.api.messages.parameters import MESSAGES_PARAMETERS
-from server.api.messages.parameters import unread_keys as messages_unread_keys
 from server.api.responses import route as responses
 from server.api.responses.answers import DeletedResponse, InputTokens, ItemPage, ResponseAnswer, ResponseEvent
-from server.api.responses.pages import MAX_LIMIT
-from server.api.responses.parameters import COUNT_PARAMETERS as RESPONSES_COUNT_PARAMETERS
-from server.api.responses.parameters import RESPONSES_PARAMETERS
-from server.api.responses.parameters import unread_keys as responses_unread_keys
+from server.api.responses.body import COUNT_PARAMETERS as RESPONSES_COUNT_PARAMETERS
+from server.api.responses.body import RESPONSES_PARAMETERS
+from server.api.responses.body import unread_keys as responses_unread_keys
+from server.api.responses.store import MAX_LIMIT
 from server.api.status import handlers as status
 from server.api.status.answers import (
     Cancelled,

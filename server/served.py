@@ -1,4 +1,7 @@
-"""What the server asks of the engine: the parts of engine.model.ServedModel that it uses, as protocols."""
+"""The seam between server and engine: the parts of engine.model.ServedModel that the server uses, as protocols.
+
+Only what the tests' scripted engine plays in its own way is a protocol; everything else is the engine's own type.
+"""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
@@ -12,8 +15,7 @@ from engine.request import Event, Request, TextEvent
 from engine.run.status import EngineStatus, StepReport
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampling import Sampling
-from engine.text.tokenizer import RenderedChat
-from engine.text.vocabulary import InfillIds
+from engine.text.tokenizer import RenderedChat, Tokenizer
 from engine.weights.files.weights_file import WeightBytes
 
 
@@ -60,34 +62,6 @@ class Service(Protocol):
 
     @property
     def observers(self) -> list[Callable[[StepReport], None]]: ...
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back."""
-
-    @property
-    def bos_id(self) -> int | None: ...
-
-    @property
-    def infill_ids(self) -> InfillIds | None: ...
-
-    @property
-    def add_bos(self) -> bool: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def encode(self, text: str, *, add_bos: bool = False, parse_special: bool = False) -> list[int]: ...
-
-    def encode_prompt(self, text: str) -> list[int]: ...
-
-    def encode_document(self, text: str) -> list[int]: ...
-
-    def encode_rendered(self, rendered: RenderedChat) -> list[int]: ...
-
-    def token_bytes(self, token: int) -> bytes: ...
-
-    def token_text(self, token: int) -> str: ...
 
 
 class ChatTemplate(Protocol):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from engine.request import CacheMiss, CacheReport, FinishEvent, Token, TokenLogprob
+from engine.text.tokenizer import Tokenizer
 from server.generate.answer import Finish, Json, Plan, Speed
 from server.generate.message_spans import Spans, message_of
-from server.served import Tokenizer
 
 LOWEST_LOGPROB = -9999.0  # what stands for less than JSON can say
 

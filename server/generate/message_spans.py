@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from server.served import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 MARK = "\U0010fffb"  # a private character, which no template trims and no message holds but by malice
 MARKS = re.compile(f"{MARK}([0-9]{{1,5}}){MARK}")

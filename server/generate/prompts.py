@@ -11,13 +11,13 @@ from engine.errors import ContextLengthError, RequestError, TemplateError
 from engine.formats.parts import declarations
 from engine.formats.thinking import template_variables
 from engine.prompt import Prompt
-from engine.text.tokenizer import RenderedChat
+from engine.text.tokenizer import RenderedChat, Tokenizer
 from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.api.tokens.body import BiggestMessage
 from server.errors import clip
 from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
-from server.served import ChatTemplate, ServedModel, Tokenizer
+from server.served import ChatTemplate, ServedModel
 
 # Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
 RENDERER_ARGUMENTS = frozenset(

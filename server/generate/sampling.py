@@ -9,9 +9,10 @@ from engine.errors import RequestError
 from engine.prompt import Prompt
 from engine.request import Request
 from engine.sampling.sampling import Sampling
+from engine.text.tokenizer import Tokenizer
 from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
-from server.served import ServedModel, Tokenizer
+from server.served import ServedModel
 
 AnyBody = ChatBody | CompletionBody
 MAX_SEQUENCES = 1024  # of bad words as tokens

@@ -1,4 +1,4 @@
-"""The bodies of POST /v1/messages and POST /v1/messages/count_tokens."""
+"""The bodies of POST /v1/messages and POST /v1/messages/count_tokens, and what becomes of every parameter we know."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,7 +15,8 @@ from server.fields.common import (
     TemplateArguments,
     with_fields,
 )
-from server.fields.sampling import SampledBody, sampling_fields
+from server.fields.parameters import Body, given_keys, honoured, ignored, objects_of, refused, table_of, unknown_subkeys
+from server.fields.sampling import SampledBody, sampling_fields, sampling_keys
 from server.fields.tools import MAX_TOOLS, FunctionName
 
 FOREIGN_BLOCKS = frozenset(
@@ -197,3 +198,43 @@ class MessagesBody(PromptBody, PriorityFields, SampledBody):
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] = Field(default_factory=list)
     stream: bool = False
+
+
+TOOL_KEYS = frozenset({"name", "description", "input_schema", "strict", "type"})
+MESSAGE_KEYS = frozenset({"role", "content"})
+
+PROMPT = [
+    *honoured("model", "messages", "system", "tools", "tool_choice", "thinking", "thinking.type"),
+    *honoured("thinking.budget_tokens", "thinking.display", "chat_template_kwargs"),
+    *honoured("output_config", "output_config.effort", "output_config.format"),
+    *ignored("cache_control", "speed", "user_profile_id", "workspace_id", "diagnostics", "output_config.task_budget"),
+    refused("context_management"),
+    refused("mcp_servers", []),
+    refused("output_format"),
+]
+GENERATION = [
+    *honoured("max_tokens", "stop_sequences", "stream", *sampling_keys("messages")),
+    *honoured("priority", "cache_salt", "cache_prompt"),
+    *ignored("metadata", "service_tier", "inference_geo"),
+    refused("container"),
+    refused("thread"),  # ignored, it would leave the model without the conversation so far
+]
+
+COUNT_PARAMETERS = table_of(*PROMPT)
+MESSAGES_PARAMETERS = table_of(*PROMPT, *GENERATION)
+
+
+def unread_keys(body: Body) -> list[str]:
+    """What is inside messages and tools and has no effect."""
+    messages = objects_of(body.get("messages"))
+    blocks = [block for message in messages for block in objects_of(message.get("content"))]
+    within = [block for one in blocks for block in objects_of(one.get("content"))]
+    redacted = [block for block in blocks if block.get("type") == "redacted_thinking"]
+    return [
+        *unknown_subkeys(body, MESSAGES_PARAMETERS),
+        *(f"messages[].{key}" for key in given_keys(messages) if key not in MESSAGE_KEYS),
+        *(f"messages[].content[].{key}" for key in given_keys([*blocks, *within]) if key not in BLOCK_KEYS),
+        *(f"system[].{key}" for key in given_keys(objects_of(body.get("system"))) if key not in BLOCK_KEYS),
+        *(["messages[].content[].data"] if redacted else []),
+        *(f"tools[].{key}" for key in given_keys(objects_of(body.get("tools"))) if key not in TOOL_KEYS),
+    ]

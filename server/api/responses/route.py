@@ -9,11 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import RequestError
 from server.api.responses.body import ITEMS, CountBody, ResponsesBody
-from server.api.responses.logprobs import TracingParser
-from server.api.responses.pages import page_of
-from server.api.responses.record import kept_items
-from server.api.responses.reply import ResponseReply
-from server.api.responses.store import ResponseStore, StoredResponse
+from server.api.responses.reply import ResponseReply, TracingParser
+from server.api.responses.store import ResponseStore, StoredResponse, kept_items, page_of
 from server.api.responses.to_chat import input_form, response_form
 from server.errors import UnknownResponseError, clip
 from server.fields.parameters import ignored_header

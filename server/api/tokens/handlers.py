@@ -11,11 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from engine.text.tokenizer import Tokenizer
 from server.api.tokens.body import DetokenizeBody, TemplateBody, TokenizeBody
 from server.fields.parameters import CHAT_PARAMETERS, Parameter, honoured, ignored, ignored_header, strictly, table_of
 from server.generate.plan import checked_ids
 from server.generate.prompts import biggest_message, chat_prompt
-from server.served import ServedModel, Tokenizer
+from server.served import ServedModel
 from server.serving import Serving
 from server.wire.body import ignored_of
 

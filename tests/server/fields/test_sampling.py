@@ -7,10 +7,8 @@ import pytest
 from engine.sampling.sampling import NEUTRAL, NUMBERS, Api
 from server.api.chat.body import ChatBody
 from server.api.completions.body import CompletionBody
-from server.api.messages.body import MessagesBody
-from server.api.messages.parameters import MESSAGES_PARAMETERS
-from server.api.responses.body import ResponsesBody
-from server.api.responses.parameters import RESPONSES_PARAMETERS
+from server.api.messages.body import MESSAGES_PARAMETERS, MessagesBody
+from server.api.responses.body import RESPONSES_PARAMETERS, ResponsesBody
 from server.api.status.answers import GenerationDefaults
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
 from server.fields.sampling import SampledBody, props_values, sampling_keys

@@ -8,7 +8,7 @@ import pytest
 from engine.request import FinishEvent, FinishReason
 from server.generate.answer import Finish, Speed
 from server.generate.figures import timings, usage
-from tests.server.generate.test_replies import TIMES
+from tests.server.generate.test_figures import TIMES
 from tests.server.harness import CHAT, http_client
 from tests.server.scripted_engine import scripted_model
 

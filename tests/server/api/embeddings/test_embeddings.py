@@ -13,7 +13,7 @@ from openai.types import CreateEmbeddingResponse
 from engine.errors import EngineFaultError
 from engine.run.pooling import unit_length
 from server.api.embeddings.body import EmbeddingsBody
-from server.api.embeddings.reply import EMBEDDING_PARAMETERS
+from server.api.embeddings.route import EMBEDDING_PARAMETERS
 from server.fields.parameters import Handling
 from server.settings import ServingOptions
 from tests.server.harness import http_client, live_server, openai_client

@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.request import FinishEvent, FinishReason, Timings, Token, TokenLogprob
-from server.api.completions.reply import LegacyLogprobs
+from server.api.completions.route import LegacyLogprobs
 from server.generate.answer import Finish, Speed
 from server.generate.figures import chat_logprobs, timings, usage
 from tests.server.scripted_engine import ScriptedTokenizer

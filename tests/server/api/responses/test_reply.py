@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from engine.formats.parts import CallArguments, CallBegin, Content, Part, Reasoning
 from engine.request import Token
-from server.api.responses.logprobs import TracedContent, TracingParser
+from server.api.responses.reply import TracedContent, TracingParser
 
 
 class Halves:

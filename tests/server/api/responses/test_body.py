@@ -1,7 +1,6 @@
 """The parameter tables of the Responses API agree with its bodies."""
 
-from server.api.responses.body import CountBody, ResponsesBody
-from server.api.responses.parameters import COUNT_PARAMETERS, RESPONSES_PARAMETERS
+from server.api.responses.body import COUNT_PARAMETERS, RESPONSES_PARAMETERS, CountBody, ResponsesBody
 from server.fields.parameters import Handling
 
 IN_FORCE_ANYWAY = {"stream_options"}  # the usage that it may ask for is always told

@@ -1,7 +1,6 @@
 """The parameter tables of the Messages API agree with its bodies."""
 
-from server.api.messages.body import MessagesBody, PromptBody
-from server.api.messages.parameters import COUNT_PARAMETERS, MESSAGES_PARAMETERS
+from server.api.messages.body import COUNT_PARAMETERS, MESSAGES_PARAMETERS, MessagesBody, PromptBody
 from server.fields.parameters import Handling
 
 
