@@ -108,3 +108,11 @@ def live_server(model: ServedModel, options: ServingOptions | None = None) -> It
         yield servers[0]
     finally:
         servers[0].stop()
+
+
+@asynccontextmanager
+async def loading_client(options: ServingOptions | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client of an application whose model is never loaded."""
+    app = create_app(Serving(lambda _: ScriptedModel(), options))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+        yield client
