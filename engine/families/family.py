@@ -7,7 +7,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.emit.attention_state import KvLayers
 from engine.emit.run_state import Capacity, RunState
+from engine.families.checks import Keys, Shapes
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.load import WeightLoader
 from kernels.attention.kv_cache import KvType
@@ -16,19 +18,6 @@ from kernels.run.program import Program
 
 # Writes the embeddings of token ids to float32 [tokens, hidden].
 Embed = Callable[[list[int], NDArray[np.float32]], None]
-
-
-class KvLayers(NamedTuple):
-    """The attention layers of one window, which share block tables."""
-
-    window: int  # positions that a row sees, its own among them; 0: all
-    layers: int
-    kv_heads: int
-    head_dim: int
-
-    def block_bytes(self, kv_type: KvType) -> int:
-        """Keys and values of one block in all these layers."""
-        return 2 * self.layers * self.kv_heads * kv_type.block_bytes(self.head_dim)
 
 
 class FamilyConfig(Protocol):
@@ -41,9 +30,8 @@ class FamilyConfig(Protocol):
     def context_length(self) -> int:
         """Tokens that the model was made for."""
 
-    @property
-    def kv_layers(self) -> tuple[KvLayers, ...]:
-        """The groups of attention layers, one for each window; the order of block tables."""
+    def kv_layers(self, kv_type: KvType) -> tuple[KvLayers, ...]:
+        """The groups of attention layers that share block tables, in the order of these tables."""
 
     @property
     def state_bytes(self) -> int:
@@ -51,10 +39,12 @@ class FamilyConfig(Protocol):
 
 
 class Draft(NamedTuple):
-    """What predicts the token after the next: see DraftRunner for the buffers that it reads."""
+    """What predicts the token after the next."""
 
     program: Program
     state: RunState  # with step inputs and blocks of the trunk's
+    tokens: NDArray[np.float32]  # [max_rows, hidden]: takes the embeddings of the tokens after
+    before: NDArray[np.float32]  # [max_rows, hidden]: takes the final states of the rows' own positions
 
 
 class Built(NamedTuple):
@@ -74,19 +64,21 @@ def _as_it_is(file: WeightsFile) -> WeightsFile:
     return file
 
 
-def _no_kernels(config: FamilyConfig, activations: str, tier: int) -> Sequence[Kernel]:
+def _no_kernels(config: FamilyConfig, tier: int) -> Sequence[Kernel]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family(Generic[C]):
-    """The parts of a family: functions of its own files."""
+    """One architecture: all that this version knows of it."""
 
+    keys: Keys  # of its metadata, and what each means
     read_config: Callable[[WeightsFile], C]  # raises ModelFileError or UnsupportedModelError
     # The tensors that a model of this shape must have, of those names that its file holds.
-    tensors: Callable[[C, Collection[str]], dict[str, tuple[int, ...]]]
+    tensors: Callable[[C, Collection[str]], Shapes]
     build: Callable[[C, WeightLoader, Capacity, int], Built]  # the int is the tier's number
-    # The kernels that this family needs beyond those of compile.py.
-    own_kernels: Callable[[C, str, int], Sequence[Kernel]] = _no_kernels
+    # The kernels that this family needs beyond those that all models need; the int is the tier's number.
+    own_kernels: Callable[[C, int], Sequence[Kernel]] = _no_kernels
     # The file with the tensors that `build` asks for; raises ModelFileError.
     view: Callable[[WeightsFile], WeightsFile] = _as_it_is
+    has_towers: bool = False  # files may hold towers of other senses, which are left out

@@ -14,32 +14,40 @@
 
 Source: the Qwen3.5 models as transformers runs them. Rotary pairs are (i, i + rotary_dim / 2); weights of norms in GGUF
 have their 1 already, and V head h of Gated DeltaNet shares K head h % key_heads. qwen3next differs in this alone.
-
-The shape of a qwen35, qwen35moe or qwen3next model, read from metadata and checked before it is built.
 """
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.emit.delta_layer import DeltaLayers, delta_kernels
-from engine.emit.emitter import Emitter
-from engine.emit.mixture_emitter import MixtureEmitter, mixture_kernels
-from engine.emit.recurrent_state import RecurrentState
+from engine.emit.attention import AttentionRows, Rotation, attend
+from engine.emit.attention_state import AttentionShape
+from engine.emit.delta import DeltaLayers, DeltaState, delta_kernels
+from engine.emit.emitter import Emitter, gate_heads, norm, pack, plain_norm
+from engine.emit.matmul import GatedTensors, feed_forward, matmul
+from engine.emit.mixture import MixtureLayers, mixture_kernels
 from engine.emit.run_state import Capacity, RunState
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.families.family import Built, Draft, KvLayers
-from engine.families.mixture import Mixture, read_mixture
-from engine.families.transformer import allocate_state, emit_head
-from engine.families.transformer_config import TransformerConfig, read_transformer_config
+from engine.families.checks import BASE, HYBRID, MIXTURE, TURNED, Shapes, architecture_keys
+from engine.families.config import TransformerConfig, extended, read_transformer_config
+from engine.families.family import Built, Draft, Family
+from engine.families.transformer import (
+    Names,
+    allocate_state,
+    attention_shapes,
+    emit_head,
+    feed_forward_shapes,
+    head_norms,
+    norm_shapes,
+    rotation_of,
+    trunk_shapes,
+)
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
+from kernels.attention.rotary import HALVES
 from kernels.build.jit import Kernel
 from kernels.delta.recurrent import TAPS, DeltaShape
-from kernels.matmul.activations import Activations
 
 _INTERVAL = 4  # every fourth layer is attention
 _GROUPED = "qwen3next"  # the architecture that has V heads by their K head
@@ -49,16 +57,15 @@ _GROUPED = "qwen3next"  # the architecture that has V heads by their K head
 class Qwen35Config(TransformerConfig):
     """Blueprint of a model of Gated DeltaNet and gated attention; `layers` are those of the trunk."""
 
-    mixture: Mixture | None  # None: feed-forward layers are dense
     delta: DeltaShape
     recurrent: tuple[bool, ...]  # of each layer: whether it is Gated DeltaNet
     is_tiled: bool  # how V heads share K heads: as LAYER has it
     draft_layers: int  # 1: the file has a block that predicts the token after the next
 
     @property
-    def kv_layers(self) -> tuple[KvLayers, ...]:
-        """One group: the draft's attention layer shares the tables of the trunk's."""
-        return (KvLayers(0, self.recurrent.count(False) + self.draft_layers, self.kv_heads, self.head_dim),)
+    def attention(self) -> tuple[AttentionShape, ...]:
+        """Those of the trunk, and the draft's, which shares their block tables."""
+        return (self.attention_shape(),) * (self.recurrent.count(False) + self.draft_layers)
 
     @property
     def state_bytes(self) -> int:
@@ -68,19 +75,17 @@ class Qwen35Config(TransformerConfig):
 def read_qwen35_config(file: WeightsFile) -> Qwen35Config:
     """Read and check the keys of the file's architecture; raises as `read_transformer_config` does."""
     base, metadata, name = read_transformer_config(file), Metadata(file.metadata, file.path), file.architecture
-    shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
-    mixture = read_mixture(metadata, name) if metadata.integer(f"{name}.expert_count", 0) else None
-    if mixture is not None:
-        shared["ffn"] = metadata.layer_integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
+    if base.mixture is not None:
+        metadata.layer_integer(f"{name}.expert_shared_feed_forward_length", minimum=1)
     blocks, drafts = base.layers, metadata.integer(f"{name}.nextn_predict_layers", 0)
     if drafts > 1:
         raise UnsupportedModelError(f"{file.path} has {drafts} draft layers; this version runs one.")
     if drafts >= blocks:
         raise ModelFileError(f"{file.path} is broken: all of its {blocks} blocks are draft layers.")
-    shared["layers"] = blocks - drafts
-    return Qwen35Config(
-        **shared,
-        mixture=mixture,
+    return extended(
+        base,
+        Qwen35Config,
+        layers=blocks - drafts,
         delta=read_delta_shape(file),
         recurrent=_recurrent(metadata, name, blocks - drafts),
         is_tiled=name != _GROUPED,
@@ -127,95 +132,146 @@ def _recurrent(metadata: Metadata, name: str, layers: int) -> tuple[bool, ...]:
     return recurrent
 
 
-def qwen35_kernels(config: Qwen35Config, activations: str, tier: int) -> Sequence[Kernel]:
-    """The kernels of this family beyond those of dense layers."""
-    mixtures = mixture_kernels(config, activations, tier) if config.mixture else ()
-    return (*delta_kernels(config.delta, tier), *mixtures)
+def _tensors(config: Qwen35Config, names: Names) -> Shapes:
+    """All tensors of a model with their shapes; those of qwen3next as `Family.view` shows them."""
+    shapes, hidden, query = trunk_shapes(config, names), config.hidden, config.heads * config.head_dim
+    for layer, recurrent in enumerate((*config.recurrent, *[False] * config.draft_layers)):
+        name = f"blk.{layer}"
+        shapes |= norm_shapes(name, hidden, "attn_norm", "post_attention_norm")
+        if recurrent:
+            shapes |= _delta_shapes(config, name)
+        else:
+            shapes |= attention_shapes(config, name, ()) | dict.fromkeys(head_norms(name), (config.head_dim,))
+            shapes[f"{name}.attn_q.weight"] = (2 * query, hidden)  # queries and their gates
+        shapes |= feed_forward_shapes(config, name, names)
+    if config.draft_layers:
+        name = f"blk.{config.layers}.nextn"
+        shapes |= norm_shapes(name, hidden, "enorm", "hnorm", "shared_head_norm")
+        shapes[f"{name}.eh_proj.weight"] = (hidden, 2 * hidden)
+    return shapes
 
 
-def build_qwen35(config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
+def _delta_shapes(config: Qwen35Config, name: str) -> Shapes:
+    shape, hidden = config.delta, config.hidden
+    inner, heads = shape.value_heads * shape.value_dim, shape.value_heads
+    return {
+        f"{name}.attn_qkv.weight": (shape.channels, hidden),
+        f"{name}.attn_gate.weight": (inner, hidden),
+        f"{name}.ssm_alpha.weight": (heads, hidden),
+        f"{name}.ssm_beta.weight": (heads, hidden),
+        f"{name}.ssm_conv1d.weight": (shape.channels, TAPS),
+        f"{name}.ssm_a": (heads,),
+        f"{name}.ssm_dt.bias": (heads,),
+        f"{name}.ssm_norm.weight": (shape.value_dim,),
+        f"{name}.ssm_out.weight": (hidden, inner),
+    }
+
+
+def _kernels(config: Qwen35Config, tier: int) -> tuple[Kernel, ...]:
+    return (*delta_kernels(config.delta, tier), *(mixture_kernels() if config.mixture else ()))
+
+
+def _build(config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int) -> Built:
     """Load the weights and build the programs of one forward pass and of the draft."""
-    state = _allocate(config, capacity)
-    emit = _emitter(config, weights, state, capacity, tier)
-    deltas = DeltaLayers(emit, weights, state, tier)
-    angles = state.hold(config.rope.table(weights, capacity.context_length))
+    shape = config.delta
+    state = allocate_state(config, capacity, widest=max(2 * config.hidden, shape.value_heads * shape.value_dim))
+    states = DeltaState.allocate(
+        shape, config.recurrent.count(True), capacity.state_slots, capacity.max_rows, capacity.threads
+    )
+    state.slots = (states,)
+    emit = Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
+    rows = AttentionRows.allocate(state, config.attention_shape(), gated=True)
+    layers = _Layers(config, emit, rows, rotation_of(emit, config.rope, HALVES))
+    deltas = DeltaLayers(emit, states)
     for layer, recurrent in enumerate(config.recurrent):
         name = f"blk.{layer}"
-        emit.norm(f"{name}.attn_norm.weight", config.epsilon)
         if recurrent:
-            deltas.emit(name, config.epsilon, is_tiled=config.is_tiled)
+            packed = norm(emit, emit.stream, f"{name}.attn_norm.weight", config.epsilon)
+            deltas.emit(packed, name, config.epsilon, is_tiled=config.is_tiled)
         else:
-            _emit_attention(emit, config, name, angles)
-        _emit_feed_forward(emit, config, name)
+            layers.emit_attention(name)
+        layers.emit_feed_forward(name)
         emit.end_layer()
     deltas.finish()
-    emit_head(emit, config, weights)
+    emit_head(emit, config)
     embed = weights.embedding("token_embd.weight", config.vocabulary, config.hidden)
     step_bytes = weights.bytes
-    draft = _build_draft(config, weights, capacity, tier, state, angles) if config.draft_layers else None
+    draft = _build_draft(layers) if config.draft_layers else None
     return Built(emit.program.finish(), state, embed, draft, step_bytes)
 
 
-def _allocate(config: Qwen35Config, capacity: Capacity) -> RunState:
-    query, shape = config.heads * config.head_dim, config.delta
-    state = allocate_state(config, capacity, [("query_gate", 2 * query)])
-    rows = capacity.max_rows
-    widest_input = max(2 * config.hidden, query, shape.value_heads * shape.value_dim)
-    state.packed = Activations.allocate(max(rows, capacity.max_logit_rows), widest_input, capacity.crossover)
-    layers = config.recurrent.count(True)
-    state.recurrent = RecurrentState.allocate(shape, layers, capacity.state_slots, rows, capacity.threads)
-    return state
+class _Layers:
+    """Emits gated attention and feed-forward layers into one program; the rows of attention are shared with others."""
+
+    def __init__(self, config: Qwen35Config, emit: Emitter, rows: AttentionRows, rotation: Rotation) -> None:
+        self.config, self.emit, self.rows, self.rotation = config, emit, rows, rotation
+        self._mixtures = None if config.mixture is None else MixtureLayers(emit, config.mixture)
+
+    def emit_attention(self, name: str) -> None:
+        emit, config, rows = self.emit, self.config, self.rows
+        assert rows.gated is not None
+        packed = norm(emit, emit.stream, f"{name}.attn_norm.weight", config.epsilon)
+        matmul(emit, packed, f"{name}.attn_q.weight", rows.gated, barrier=False)
+        matmul(emit, packed, f"{name}.attn_k.weight", rows.key, barrier=False)
+        matmul(emit, packed, f"{name}.attn_v.weight", rows.value)
+        shape, norms = config.attention_shape(), head_norms(name)
+        attended = attend(emit, shape, self.rotation, rows, norms=norms, epsilon=config.epsilon)
+        gated = gate_heads(emit, attended, rows.gated, config.head_dim, between=True)
+        matmul(emit, gated, f"{name}.attn_output.weight", emit.stream, add=True)
+
+    def emit_feed_forward(self, name: str) -> None:
+        emit, config, weight = self.emit, self.config, f"{name}.post_attention_norm.weight"
+        if self._mixtures is not None:
+            self._mixtures.emit(name, weight, config.epsilon)
+            return
+        packed = norm(emit, emit.stream, weight, config.epsilon)
+        feed_forward(emit, packed, GatedTensors.of(name, config.ffn), emit.stream, add=True)
 
 
-def _emitter(config: Qwen35Config, weights: WeightLoader, state: RunState, capacity: Capacity, tier: int) -> Emitter:
-    if config.mixture is None:
-        return Emitter(weights=weights, state=state, capacity=capacity, tier=tier)
-    return MixtureEmitter(config.mixture, weights=weights, state=state, capacity=capacity, tier=tier)
-
-
-def _emit_attention(emit: Emitter, config: Qwen35Config, name: str, angles: int) -> None:
-    heads, kv, dim = config.heads, config.kv_heads * config.head_dim, config.head_dim
-    emit.matmul(f"{name}.attn_q.weight", "query_gate", 2 * heads * dim, barrier=False)
-    emit.matmul(f"{name}.attn_k.weight", "key", kv, barrier=False)
-    emit.matmul(f"{name}.attn_v.weight", "value", kv)
-    norms = [f"{name}.attn_q_norm.weight", f"{name}.attn_k_norm.weight"]
-    emit.attention(config, angles, norms=norms, gated=True)
-    emit.gate_heads("attended", "query_gate", heads, dim, between=True)
-    emit.matmul(f"{name}.attn_output.weight", None, config.hidden)
-
-
-def _emit_feed_forward(emit: Emitter, config: Qwen35Config, name: str) -> None:
-    norm = f"{name}.post_attention_norm.weight"
-    if isinstance(emit, MixtureEmitter):
-        emit.norm(norm, config.epsilon, output="normed")
-        emit.experts(name)
-    else:
-        emit.norm(norm, config.epsilon)
-        emit.feed_forward(f"{name}.ffn_gate.weight", f"{name}.ffn_up.weight", f"{name}.ffn_down.weight", config.ffn)
-
-
-def _build_draft(
-    config: Qwen35Config, weights: WeightLoader, capacity: Capacity, tier: int, trunk: RunState, angles: int
-) -> Draft:
+def _build_draft(trunk: _Layers) -> Draft:
     """Build the draft's program: it has a stream, final states and logits of its own, and shares the rest."""
-    stream = np.zeros_like(trunk.hidden)
-    state = replace(
+    config, of_trunk = trunk.config, trunk.emit
+    state = _draft_state(of_trunk.state)
+    emit = Emitter(weights=of_trunk.weights, state=state, capacity=of_trunk.capacity, tier=of_trunk.tier)
+    layers, name = _Layers(config, emit, trunk.rows, trunk.rotation), f"blk.{config.layers}"
+    hidden, epsilon = config.hidden, config.epsilon
+    tokens, before = state.new_rows("token", hidden), state.new_rows("before", hidden)
+    joined = state.new_rows("joined", 2 * hidden)
+    left, right = joined.columns(0, hidden), joined.columns(hidden, hidden)
+    plain_norm(emit, tokens, f"{name}.nextn.enorm.weight", epsilon, left, barrier=False)
+    plain_norm(emit, before, f"{name}.nextn.hnorm.weight", epsilon, right)
+    matmul(emit, pack(emit, joined), f"{name}.nextn.eh_proj.weight", emit.stream)
+    layers.emit_attention(name)
+    layers.emit_feed_forward(name)
+    emit_head(emit, config, f"{name}.nextn.shared_head_norm.weight")
+    return Draft(emit.program.finish(), state, tokens.array, before.array)
+
+
+def _draft_state(trunk: RunState) -> RunState:
+    return replace(
         trunk,
-        hidden=stream,
+        hidden=np.zeros_like(trunk.hidden),
         final=np.zeros_like(trunk.final),
         logits=np.zeros_like(trunk.logits),
         likeliest=np.zeros_like(trunk.likeliest),
-        buffers={**trunk.buffers, "stream": stream},
     )
-    for buffer, width in (("token", config.hidden), ("before", config.hidden), ("joined", 2 * config.hidden)):
-        state.buffers[buffer] = np.zeros((len(stream), width), np.float32)
-    emit, name = _emitter(config, weights, state, capacity, tier), f"blk.{config.layers}"
-    emit.join_norm("token", f"{name}.nextn.enorm.weight", config.epsilon, "joined", first=0, barrier=False)
-    emit.join_norm("before", f"{name}.nextn.hnorm.weight", config.epsilon, "joined", first=config.hidden)
-    emit.pack("joined", 2 * config.hidden)
-    emit.matmul(f"{name}.nextn.eh_proj.weight", "stream", config.hidden)
-    emit.norm(f"{name}.attn_norm.weight", config.epsilon)
-    _emit_attention(emit, config, name, angles)
-    _emit_feed_forward(emit, config, name)
-    emit_head(emit, config, weights, norm=f"{name}.nextn.shared_head_norm.weight")
-    return Draft(emit.program.finish(), state)
+
+
+QWEN35 = Family(
+    keys=architecture_keys(HYBRID, harmless=("rope.dimension_sections",), required=(BASE, TURNED)),
+    read_config=read_qwen35_config,
+    tensors=_tensors,
+    build=_build,
+    own_kernels=_kernels,
+    has_towers=True,
+)
+QWEN35MOE = replace(
+    QWEN35,
+    keys=architecture_keys(
+        *(HYBRID, MIXTURE),
+        # Positions in time, height and width are the same in text; an expert says how wide its layers are.
+        harmless=("rope.dimension_sections", "feed_forward_length"),
+        required=(BASE, TURNED, ("expert_shared_feed_forward_length",)),
+        neutral={"expert_shared_count": (0, 1)},
+    ),
+)

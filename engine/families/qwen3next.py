@@ -6,13 +6,14 @@ V head h of Gated DeltaNet shares K head h // (value_heads / key_heads). Source:
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
-from engine.families.qwen35 import read_delta_shape
+from engine.families.qwen35 import QWEN35MOE, read_delta_shape
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import TensorInfo, kind_of
 from engine.weights.files.weights_file import WeightsFile, row_runs
@@ -85,3 +86,6 @@ class _UngroupedFile(FileView):
 def _info(name: str, part: _Part, source: TensorInfo) -> TensorInfo:
     row_bytes = source.nbytes // source.shape[0]
     return TensorInfo(name, (len(part.rows), source.shape[1]), source.type, 0, len(part.rows) * row_bytes)
+
+
+QWEN3NEXT = replace(QWEN35MOE, view=ungrouped, has_towers=False)

@@ -3,27 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from engine.emit.mixture_emitter import mixture_kernels
 from engine.errors import UnsupportedModelError
+from engine.families.checks import check_keys, check_tensors
+from engine.families.dense import DENSE
 from engine.families.family import Family
-from engine.families.gemma3 import build_gemma3, read_gemma3_config
-from engine.families.keys import check_keys
-from engine.families.llama import build_llama
-from engine.families.qwen2 import build_qwen2
-from engine.families.qwen3 import build_qwen3
-from engine.families.qwen3moe import build_qwen3moe, read_qwen3moe_config
-from engine.families.qwen3next import ungrouped
-from engine.families.qwen35 import build_qwen35, qwen35_kernels, read_qwen35_config
-from engine.families.tensor_shapes import (
-    check_tensors,
-    gemma3_shapes,
-    llama_shapes,
-    qwen2_shapes,
-    qwen3_shapes,
-    qwen3moe_shapes,
-    qwen35_shapes,
-)
-from engine.families.transformer_config import read_dense_config
+from engine.families.gemma3 import GEMMA3
+from engine.families.qwen3next import QWEN3NEXT
+from engine.families.qwen35 import QWEN35, QWEN35MOE
 from engine.text.tokenizer_keys import tokenizer_warnings
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.sampling_keys import sampling_warnings
@@ -32,14 +18,11 @@ from engine.weights.files.weights_file import WeightsFile
 _QUANTIZATION_VERSION = 2
 
 FAMILIES: dict[str, Family[Any]] = {
-    "llama": Family(read_dense_config, llama_shapes, build_llama),
-    "qwen2": Family(read_dense_config, qwen2_shapes, build_qwen2),
-    "qwen3": Family(read_dense_config, qwen3_shapes, build_qwen3),
-    "qwen3moe": Family(read_qwen3moe_config, qwen3moe_shapes, build_qwen3moe, mixture_kernels),
-    "qwen35": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels),
-    "qwen35moe": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels),
-    "qwen3next": Family(read_qwen35_config, qwen35_shapes, build_qwen35, qwen35_kernels, ungrouped),
-    "gemma3": Family(read_gemma3_config, gemma3_shapes, build_gemma3),
+    **DENSE,
+    "qwen35": QWEN35,
+    "qwen35moe": QWEN35MOE,
+    "qwen3next": QWEN3NEXT,
+    "gemma3": GEMMA3,
 }
 
 
@@ -81,10 +64,10 @@ def read_blueprint(file: WeightsFile) -> Blueprint:
     """
     family = family_of(file)
     _check_layout(file)
-    warnings = check_keys(file)
+    warnings = check_keys(file, family.keys)
     config = family.read_config(file)
     view = family.view(file)
-    warnings += check_tensors(view, family.tensors(config, view.tensors))
+    warnings += check_tensors(view, family.tensors(config, view.tensors), has_towers=family.has_towers)
     rows = Metadata(file.metadata, file.path).integer(f"{file.architecture}.vocab_size", config.vocabulary)
     if rows != config.vocabulary:
         warnings.append(

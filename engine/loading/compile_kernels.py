@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from engine.errors import EngineFaultError, OctavoError
-from engine.families.family import FamilyConfig
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import loading_kernels
 from kernels.attention.attention import attention_kernel
@@ -28,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 
 def compile_kernels(
-    config: FamilyConfig,
     file: WeightsFile,
     activations: str,
     kv_type: KvType,

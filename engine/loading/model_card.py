@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.families.registry import read_blueprint
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
-from kernels.attention.kv_cache import BLOCK_TOKENS, KvType
+from kernels.attention.kv_cache import KvType
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -73,9 +73,9 @@ def read_model_card(file: WeightsFile, name: str, kv_type: KvType) -> ModelCard:
             KvCard(
                 layers=group.layers,
                 window=group.window,
-                bytes_per_token=group.block_bytes(kv_type) // BLOCK_TOKENS,
+                bytes_per_token=group.block_bytes // group.block_positions,
             )
-            for group in config.kv_layers
+            for group in config.kv_layers(kv_type)
         ),
         state_bytes=config.state_bytes,
         warnings=blueprint.warnings,

@@ -1,10 +1,8 @@
 """Computes a step: fills its inputs, runs the program, and gives back logits and final hidden states.
 
-Turns a step's rows into logits: fills the step record, looks up embeddings, runs the program.
-
-Fills the inputs of a step's program: where rows are, which blocks they see, what is wanted of them.
-
-Runs a model's own draft block: from the final state of a token and the token after it to logits of the next one.
+A step's inputs say where its rows are, which blocks they see, and what is wanted of them. The residual stream gets the
+rows' embeddings. A model's own draft block runs on the same threads: from the final state of a token, and the token
+after, to logits of the next one.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emit.recurrent_state import RecurrentState
-from engine.emit.run_state import Capacity, RunState
+from engine.emit.run_state import Capacity, RunState, SlotState
 from engine.families.family import Built, Draft, Embed
 from engine.run.runner_protocol import KvGroup, SequenceRows
 from kernels.attention.kv_cache import BLOCK_TOKENS
@@ -53,7 +50,8 @@ class DraftRunner:
     """
 
     def __init__(self, draft: Draft, team: Team, embed: Embed, vocab_size: int) -> None:
-        self._program, self._state = draft
+        self._program, self._state = draft.program, draft.state
+        self._tokens, self._before = draft.tokens, draft.before
         self._team, self._embed, self._vocab_size = team, embed, vocab_size
         self._logit_rows = 0  # of the last run
 
@@ -66,8 +64,8 @@ class DraftRunner:
         tokens = [token for rows in batch for token in rows.tokens]
         assert states.shape == (len(tokens), self._state.hidden.shape[1])
         self._logit_rows = fill_step(self._state, batch)
-        self._embed(tokens, self._state.buffers["token"][: len(tokens)])
-        self._state.buffers["before"][: len(tokens)] = states
+        self._embed(tokens, self._tokens[: len(tokens)])
+        self._before[: len(tokens)] = states
         self._team.run(self._program)
         return self._state.logits[: self._logit_rows, : self._vocab_size]
 
@@ -97,11 +95,10 @@ class Runner:
         self._team = Team(capacity.threads)
         self.block_tokens = BLOCK_TOKENS
         self.groups = tuple(
-            KvGroup(group.n_blocks, sum(block.nbytes for block in group.arrays_of(0)), group.window)
-            for group in state.attention.groups
+            KvGroup(group.n_blocks, group.block_bytes, group.window) for group in state.attention.groups
         )
-        self.state_slots = len(state.recurrent.states) if state.recurrent else 0
-        self.state_bytes = state.recurrent.states[0].nbytes if state.recurrent else 0
+        self.state_slots = min((kind.slots for kind in state.slots), default=0)
+        self.state_bytes = sum(kind.slot_bytes for kind in state.slots)
         self.max_rows = capacity.max_rows
         self.max_logit_rows = capacity.max_logit_rows
         self.threads = capacity.threads
@@ -142,8 +139,8 @@ class Runner:
         self._logit_rows = fill_step(self._state, batch)
         tokens = [token for rows in batch for token in rows.tokens]
         self.embed(tokens, self._state.hidden[: len(tokens)])
-        if self._state.recurrent is not None:
-            self._state.recurrent.begin(batch)
+        for kind in self._state.slots:
+            kind.begin(batch)
 
     @property
     def likeliest(self) -> list[int]:
@@ -172,32 +169,35 @@ class Runner:
 
     def rewind(self, slot: int, rows: int) -> None:
         """As ModelRunner has it."""
-        if self._state.recurrent is not None:
-            self._state.recurrent.rewind(slot, rows)
+        for kind in self._state.slots:
+            kind.rewind(slot, rows)
 
     def copy_state(self, source: int, target: int) -> None:
         """As ModelRunner has it."""
-        recurrent = self._settled(source)
-        recurrent.write(target, recurrent.states[source])
+        for kind in self._settled(source):
+            kind.copy(source, target)
 
     def read_state(self, slot: int) -> bytes:
         """As ModelRunner has it."""
-        state: bytes = self._settled(slot).states[slot].tobytes()
-        return state
+        return b"".join(kind.read(slot) for kind in self._settled(slot))
 
     def write_state(self, slot: int, data: bytes) -> None:
         """As ModelRunner has it."""
-        recurrent = self._settled(slot)
-        recurrent.write(slot, np.frombuffer(data, np.float32).reshape(recurrent.states[slot].shape))
+        assert len(data) == self.state_bytes
+        start = 0
+        for kind in self._state.slots:
+            kind.write(slot, data[start : start + kind.slot_bytes])
+            start += kind.slot_bytes
 
-    def _settled(self, slot: int) -> RecurrentState:
-        """The states, once the slot's own is what stands there."""
-        recurrent = self._state.recurrent
-        if recurrent is None or recurrent.settle is None:
+    def _settled(self, slot: int) -> Sequence[SlotState]:
+        """All kinds of states, once the slot of each holds the sequence's own."""
+        kinds = self._state.slots
+        if not kinds:
             raise IndexError("this model has no recurrent state")
-        if recurrent.begin_settling(slot):
-            self._team.run(recurrent.settle)
-        return recurrent
+        for kind in kinds:
+            if (program := kind.settle(slot)) is not None:
+                self._team.run(program)
+        return kinds
 
     def _arrays_of(self, group: int, block: int) -> list[NDArray[np.uint8]]:
         """The places of a block: keys and values of each layer of its group."""

@@ -8,11 +8,12 @@ from typing import cast
 import numpy as np
 import pytest
 
+from engine.emit.attention_state import KvLayers
 from engine.errors import ModelError
-from engine.families.family import KvLayers
 from engine.families.gemma3 import Gemma3Config, read_gemma3_config
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.weights_file import WeightsFile
+from kernels.attention.kv_cache import F16
 from tests.tiny_families import write_tiny_family
 
 
@@ -42,10 +43,16 @@ def read(file: GgufFile, **changes: object) -> Gemma3Config:
     return read_gemma3_config(cast(WeightsFile, Changed(file, renamed)))
 
 
+def layers(count: int, window: int) -> KvLayers:
+    """As many layers of two KV heads of 16 values, in 16 bits."""
+    half = count * 2 * 64 * 16 * 2
+    return KvLayers(layers=count, window=window, stride=1, key_bytes=half, value_bytes=half)
+
+
 def test_without_a_pattern_every_sixth_layer_sees_all_positions(file: GgufFile) -> None:
     config = read(file)
     assert config.slides == ((True,) * 5 + (False,)) * 2
-    assert config.kv_layers == (KvLayers(0, 2, 2, 16), KvLayers(48, 10, 2, 16))
+    assert config.kv_layers(F16) == (layers(2, 0), layers(10, 48))
 
 
 def test_a_pattern_may_be_a_number_or_tell_of_each_layer(file: GgufFile) -> None:
@@ -90,7 +97,7 @@ def test_what_cannot_be_run_is_refused(file: GgufFile, changes: dict[str, object
 
 def test_no_window_is_none(file: GgufFile) -> None:
     config = read(file, attention__sliding_window=0)
-    assert config.slides == (False,) * 12 and config.kv_layers == (KvLayers(0, 12, 2, 16),)
+    assert config.slides == (False,) * 12 and config.kv_layers(F16) == (layers(12, 0),)
 
 
 def test_bases_under_the_names_of_ollama_are_read(file: GgufFile) -> None:

@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelError
-from engine.families.keys import HARMLESS_PREFIXES, KEYS
+from engine.families import registry
+from engine.families.checks import HARMLESS_PREFIXES, HARMLESS_TENSORS, TOWERS
 from engine.families.registry import read_blueprint
-from engine.families.tensor_shapes import HARMLESS_TENSORS, TOWERS
 from engine.weights.digest import metadata_digest
 from engine.weights.draft_head import open_drafting
 from engine.weights.files.file_view import FileView
@@ -112,7 +112,7 @@ def outcome(mutant: Mutant, expected: NDArray[np.float32]) -> str:
 def may_be_same(kind: str, key: str, value: object, metadata: Mapping[str, object]) -> bool:
     """Whether a change of this key is on the list of what changes nothing."""
     architecture, _, name = key.partition(".")
-    keys = KEYS[architecture]
+    keys = registry.FAMILIES[architecture].keys
     if name in keys.harmless or name.startswith(HARMLESS_PREFIXES) or name in LIMITS:
         return True
     if kind == "dropped":

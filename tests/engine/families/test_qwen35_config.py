@@ -7,6 +7,7 @@ import pytest
 from engine.errors import ModelFileError, OctavoError, UnsupportedModelError
 from engine.families.qwen35 import Qwen35Config, read_qwen35_config
 from engine.weights.files.open_weights import open_weights
+from kernels.attention.kv_cache import F16
 from kernels.delta.recurrent import DeltaShape
 from tests.tiny_qwen35 import write_tiny_qwen35
 
@@ -21,7 +22,7 @@ def test_the_layers_of_a_file_are_the_trunk_and_the_draft(tmp_path: Path) -> Non
     config = read(tmp_path)
     assert (config.layers, config.draft_layers, config.recurrent) == (4, 1, (True, False, True, False))
     assert config.delta == DeltaShape(key_heads=2, value_heads=4, key_dim=16, value_dim=16)
-    assert config.kv_layers[0].layers == 3
+    assert config.kv_layers(F16)[0].layers == 3
     assert config.state_bytes == 2 * 4 * (4 * 16 * 16 + 3 * 8 * 16)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.emit.delta_layer import delta_kernels
-from engine.emit.mixture_emitter import mixture_kernels
+from engine.emit.delta import delta_kernels
+from engine.emit.mixture import mixture_kernels
 from engine.loading.compile_kernels import kernel_groups
 from engine.loading.load_runner import load_runner
 from engine.run.runner_protocol import SequenceRows
@@ -136,7 +136,7 @@ def test_a_process_that_compiles_holds_the_lock_until_it_ends(tmp_path: Path, mo
 
 def test_other_processes_find_every_familys_kernels() -> None:
     shape = DeltaShape(key_heads=2, value_heads=4, key_dim=32, value_dim=32)
-    own = [*delta_kernels(shape, 0), *mixture_kernels(None, "int8", 0)]
+    own = [*delta_kernels(shape, 0), *mixture_kernels()]
     kernels = [kernel for group in kernel_groups(sorted(WEIGHT_TYPES), own, "int8", 1, 0) for kernel in group]
     assert all(find(*json.loads(json.dumps(kernel.origin))) is kernel for kernel in kernels)
     assert len({kernel.name for kernel in kernels}) == len(set(kernels))

@@ -211,7 +211,7 @@ def test_more_memory_than_there_is_ends_in_one_line(tiny: Path, monkeypatch: pyt
     def too_much(*arguments: object, **named: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("engine.families.llama.allocate_state", too_much)
+    monkeypatch.setattr("engine.families.dense.allocate_state", too_much)
     with (
         pytest.raises(Exception, match=r"^There is too little memory for .*tiny\.gguf; free some"),
         open_weights(tiny) as file,

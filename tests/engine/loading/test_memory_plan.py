@@ -4,33 +4,35 @@ from dataclasses import dataclass
 
 import pytest
 
+from engine.emit.attention_state import KvLayers
 from engine.errors import OctavoError
-from engine.families.family import KvLayers
-from engine.loading.load_runner import MemoryNeeds, plan_memory
-from kernels.attention.kv_cache import F16
+from engine.loading.memory_plan import MemoryNeeds, plan_memory
+
+BLOCK = 2 * 64 * 64 * 2  # of keys and values of one layer
+
+
+def group(layers: int, window: int = 0, stride: int = 1) -> KvLayers:
+    half = layers * BLOCK // 2
+    return KvLayers(layers=layers, window=window, stride=stride, key_bytes=half, value_bytes=half)
+
+
+FULL, SLIDING = group(1), group(5, window=512)
 
 
 @dataclass(frozen=True)
 class Config:
-    """A blueprint as far as memory goes."""
+    """A model as far as memory goes."""
 
-    kv_layers: tuple[KvLayers, ...] = (KvLayers(0, 2, 1, 64),)
+    groups: tuple[KvLayers, ...] = (group(2),)
     state_bytes: int = 0
-    vocabulary: int = 100
-    context_length: int = 6400
-
-
-FULL, SLIDING = KvLayers(0, 1, 1, 64), KvLayers(512, 5, 1, 64)
-BLOCK = FULL.block_bytes(F16)
-assert SLIDING.block_bytes(F16) == 5 * BLOCK
 
 
 def needs(config: Config, lanes: int = 4) -> MemoryNeeds:
-    return MemoryNeeds(config=config, kv_type=F16, context=6400, lanes=lanes, max_rows=512)
+    return MemoryNeeds(groups=config.groups, state_bytes=config.state_bytes, context=6400, lanes=lanes, max_rows=512)
 
 
 def used(config: Config, n_blocks: tuple[int, ...], slots: int = 0) -> int:
-    sizes = [layers.block_bytes(F16) for layers in config.kv_layers]
+    sizes = [layers.block_bytes for layers in config.groups]
     return slots * config.state_bytes + sum(size * count for size, count in zip(sizes, n_blocks, strict=True))
 
 
@@ -53,7 +55,7 @@ def test_a_window_gets_what_lanes_need_and_a_quarter_of_the_rest(order: tuple[Kv
 
 
 def test_a_window_never_gets_more_than_whole_contexts() -> None:
-    config = Config((FULL, KvLayers(1 << 20, 5, 1, 64)))
+    config = Config((FULL, group(5, window=1 << 20)))
     assert plan_memory(needs(config), 1 << 40, fixed=False).n_blocks == (400, 400)
 
 
@@ -83,3 +85,16 @@ def test_what_lanes_need_at_least_is_told() -> None:
         plan_memory(needs(config), smallest - 1, fixed=True)
     with pytest.raises(OctavoError, match="too little free memory"):
         plan_memory(needs(config), smallest - 1, fixed=False)
+
+
+def test_a_block_of_compressed_entries_covers_more_positions() -> None:
+    wanted = needs(Config((group(2, stride=4),)))
+    plan = plan_memory(wanted, 1 << 40, fixed=False)
+    assert plan.n_blocks == (4 * 25,)
+    assert wanted.context_of(plan) == 6400
+    assert wanted.context_of(plan_memory(wanted, 3 * 2 * BLOCK, fixed=True)) == 3 * 4 * 64
+
+
+def test_layers_whose_values_are_their_keys_take_half() -> None:
+    single = Config((KvLayers(layers=2, window=0, stride=1, key_bytes=BLOCK, value_bytes=0),))
+    assert plan_memory(needs(single), 150 * BLOCK, fixed=False).n_blocks == (150,)

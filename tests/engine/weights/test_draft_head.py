@@ -14,6 +14,7 @@ from engine.weights.draft_head import open_drafting, open_trunk, with_draft, wit
 from engine.weights.files.open_weights import open_weights
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
+from kernels.attention.kv_cache import F16
 from tests.gguf_parts import part_draft, write_part
 from tests.tiny_models import write_tiny_llama
 from tests.tiny_qwen35 import write_tiny_qwen35
@@ -125,7 +126,7 @@ def test_without_its_head_a_model_is_its_trunk(whole: Path, parts: tuple[Path, P
         assert same_model(shown, expected) and same_model(without_draft(joined), expected)
         assert identity(without_draft(joined)) == identity(expected) == identity(shown)
         assert identity(joined) != identity(expected)
-        assert config_of(shown).kv_layers[0].layers == 2  # with the head, 3
+        assert config_of(shown).kv_layers(F16)[0].layers == 2  # with the head, 3
 
 
 def write_other(parts: tuple[Path, Path], case: str) -> Path:

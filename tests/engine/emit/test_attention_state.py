@@ -6,7 +6,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emit.kv_group import KvGroupState
+from engine.emit.attention_state import KvGroupState
 from kernels.attention.attention import PartPlan, partial_floats
 from kernels.attention.kv_cache import BLOCK_TOKENS
 

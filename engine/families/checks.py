@@ -1,9 +1,13 @@
-"""What each key of an architecture's metadata means here: used, without effect, or a reason to refuse the file.
+"""Checks a file by its header alone: every key of its architecture, and every tensor, must be one that is understood.
 
-The lists are complete for the keys of the GGUF specification. A key that is on none of them is told to the operator.
+A key is used, without effect, or a reason to refuse the file. The lists are complete for the keys of the GGUF
+specification; a key that is on none of them is told to the operator. Shapes of tensors follow from the configuration,
+which comes from metadata; so the two are compared before anything is allocated by either.
+
 Source of the keys: the GGUF specification of ggml, the `gguf` package, and the files that llama.cpp and Ollama write.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,8 +15,9 @@ from types import MappingProxyType
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import WeightsFile, checked_tensor
 
+Shapes = dict[str, tuple[int, ...]]  # of tensors, by their names
 Neutral = Mapping[str, tuple[float, ...]]
 
 
@@ -37,19 +42,19 @@ _COMMON = frozenset(
         "rope.scaling.yarn_log_multiplier",
     )
 )
-_SLIDING = frozenset(
+SLIDING = frozenset(
     (
         *("attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"),
         *("rope.global.freq_base", "rope.local.freq_base"),  # Ollama's names
     )
 )
-_MIXTURE = frozenset(
+MIXTURE = frozenset(
     (
         *("expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length"),
         *("expert_weights_norm", "expert_weights_scale"),
     )
 )
-_HYBRID = frozenset(
+HYBRID = frozenset(
     (
         *("full_attention_interval", "attention.recurrent_layers", "nextn_predict_layers", "ssm.conv_kernel"),
         *("ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size"),
@@ -107,12 +112,16 @@ _REFUSED: Neutral = {
 }
 
 
-def _keys(
+def architecture_keys(
     *used: Collection[str],
     harmless: Collection[str] = (),
     required: Iterable[tuple[str, ...]] = (),
     neutral: Neutral = MappingProxyType({}),
 ) -> Keys:
+    """The keys of one architecture: the common ones and those that the family uses beside them.
+
+    required: groups of keys of which one has to be there; neutral: more values that change nothing, by key.
+    """
     taken = _COMMON.union(*used)
     refused = {key: values for key, values in {**_REFUSED, **neutral}.items() if key not in taken}
     return Keys(
@@ -123,35 +132,17 @@ def _keys(
     )
 
 
-_BASE = ("rope.freq_base",)  # the makers of all but llama's first models write it
-_TURNED = ("rope.dimension_count",)
-_HYBRID_KEYS = _keys(_HYBRID, harmless=("rope.dimension_sections",), required=(_BASE, _TURNED))
-_HYBRID_MIXTURE_KEYS = _keys(
-    *(_HYBRID, _MIXTURE),
-    # Positions in time, height and width are the same in text; an expert says how wide its layers are.
-    harmless=("rope.dimension_sections", "feed_forward_length"),
-    required=(_BASE, _TURNED, ("expert_shared_feed_forward_length",)),
-    neutral={"expert_shared_count": (0, 1)},
-)
-KEYS: dict[str, Keys] = {
-    "llama": _keys(),
-    # Qwen1.5's own files say the first of models that have none.
-    "qwen2": _keys(harmless=("use_parallel_residual",), required=(_BASE,)),
-    "qwen3": _keys(required=(_BASE,)),
-    "qwen3moe": _keys(_MIXTURE, harmless=("feed_forward_length",), required=(_BASE,)),
-    "qwen35": _HYBRID_KEYS,
-    "qwen35moe": _HYBRID_MIXTURE_KEYS,
-    "qwen3next": _HYBRID_MIXTURE_KEYS,
-    "gemma3": _keys(_SLIDING, required=(("rope.freq_base", "rope.global.freq_base"),)),
-}
+# Keys that have to be there.
+BASE = ("rope.freq_base",)  # the makers of all but llama's first models write it
+TURNED = ("rope.dimension_count",)
 
 
-def check_keys(file: WeightsFile) -> list[str]:
+def check_keys(file: WeightsFile, keys: Keys) -> list[str]:
     """Refuse a file that asks for other mathematics; return a line for each key that this version does not know.
 
     Raises ModelFileError for a key that is missing, UnsupportedModelError for a value that is not served.
     """
-    name, keys = file.architecture, KEYS[file.architecture]
+    name = file.architecture
     for group in keys.required:
         if not any(f"{name}.{key}" in file.metadata for key in group):
             raise ModelFileError(
@@ -182,3 +173,29 @@ def _is_neutral(value: object, neutral: tuple[float, ...]) -> bool:
 def _shown(value: object) -> str:
     text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+# Tensors that change no answer: a table of frequencies, which follow from the metadata, and what a draft head may have
+# of its own, where ours takes the trunk's.
+HARMLESS_TENSORS = re.compile(
+    r"blk\.\d+\.(attn_rot_embd(\.inv_freq|\.weight)?|nextn\.(embed_tokens|shared_head_head)\.weight)"
+)
+# Towers of other senses, which Ollama's files hold beside the text model.
+TOWERS = re.compile(r"(v|a|mm)\..+")
+
+
+def check_tensors(file: WeightsFile, shapes: Mapping[str, tuple[int, ...]], *, has_towers: bool) -> list[str]:
+    """Raise ModelFileError for a tensor that is missing or misshapen, UnsupportedModelError for one that is not used.
+
+    To leave a tensor out would silently give another model. Returns a line for what a text model leaves out.
+    """
+    for name, shape in shapes.items():
+        checked_tensor(file, name, shape)
+    towers = [name for name in file.tensors if has_towers and TOWERS.fullmatch(name)]
+    for name in file.tensors.keys() - shapes.keys() - set(towers):
+        if not HARMLESS_TENSORS.fullmatch(name):
+            raise UnsupportedModelError(
+                f"{file.path_of(name)} has the tensor {name}, which this version cannot compute for the architecture"
+                f" {file.architecture!r}; use another file of the model, or a program that can."
+            )
+    return [f"Its {len(towers)} tensors of other senses than text, as {towers[0]}, are left out."] if towers else []
