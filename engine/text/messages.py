@@ -1,4 +1,4 @@
-"""Chat messages as templates expect them: plain strings, `system` for `developer`, arguments of calls as objects."""
+"""Chat messages as templates expect them: `system` for `developer`, arguments of calls as objects, names of tools."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,8 @@ Message = dict[str, object]
 def for_template(messages: Sequence[Mapping[str, object]]) -> list[Message]:
     """Messages of the OpenAI shape -> messages of the shape that chat templates are written for.
 
-    Keys that are null or empty lists are left out, since templates ask whether a key is there. Raises TemplateError.
+    Content is a string, or null where a message has none; parts have been joined before. Keys that are null or empty
+    lists are left out, since templates ask whether a key is there. Raises TemplateError.
     """
     return [_message(messages, place) for place in range(len(messages))]
 
@@ -55,7 +56,7 @@ def _is_same_turn(first: Message, second: Message) -> bool:
 def _message(messages: Sequence[Mapping[str, object]], place: int) -> Message:
     message = {key: value for key, value in messages[place].items() if value is not None and value != []}
     message["role"] = _role(message.get("role"), place)
-    message["content"] = _text(message.get("content", ""), place)
+    message.setdefault("content", "")
     if "reasoning" in message:
         message.setdefault("reasoning_content", message["reasoning"])
     if message.get("role") == "tool" and "name" not in message:
@@ -69,23 +70,6 @@ def _role(role: object, place: int) -> str:
     if not isinstance(role, str) or not role.isidentifier():
         raise TemplateError("A message's role must be a word such as user.", param=f"messages[{place}].role")
     return "system" if role == "developer" else role
-
-
-def _text(content: object, place: int) -> str:
-    """Parts become one string, a line each, as other servers join them."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise TemplateError("Message content must be a string or a list of parts.", param=f"messages[{place}].content")
-    return "\n".join(_part_text(part, f"messages[{place}].content[{index}]") for index, part in enumerate(content))
-
-
-def _part_text(part: object, param: str) -> str:
-    if isinstance(part, Mapping):
-        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
-        if isinstance(text, str):
-            return text
-    raise TemplateError("This model reads text only: send parts of type text.", param=param, code="unsupported_value")
 
 
 def _calls(message: Mapping[str, object]) -> list[Mapping[str, object]]:

@@ -13,7 +13,6 @@ from engine.formats.thinking import template_variables
 from engine.prompt import Prompt
 from engine.text.tokenizer import RenderedChat, Tokenizer
 from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
-from server.api.tokens.body import BiggestMessage
 from server.errors import clip
 from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
@@ -33,12 +32,19 @@ END_OF_MESSAGE = "\U0010fffd\U0010fffc"  # private characters, which no template
 PlainMessage = dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class MessageSize:
+    """How many tokens one message of a chat has, of its own text, without what the template writes around it."""
+
+    index: int
+    role: str
+    tokens: int
+
+
 class ChatLengthError(ContextLengthError):
     """A chat fills the context by itself; the message with the most tokens is the one to shorten."""
 
-    def __init__(
-        self, prompt_tokens: int, context_length: int, *, param: str, biggest: BiggestMessage, path: str
-    ) -> None:
+    def __init__(self, prompt_tokens: int, context_length: int, *, param: str, biggest: MessageSize, path: str) -> None:
         """`param` and `path` of the biggest message are places in the body of the API that was called."""
         super().__init__(prompt_tokens, context_length, param=param)
         self.biggest = biggest
@@ -192,11 +198,11 @@ def _check_call_id(message: ToolMessage, path: str, call_ids: set[str]) -> None:
         raise RequestError(f"{param}: no earlier assistant message has a tool call of this id.", param=param)
 
 
-def biggest_message(messages: Sequence[Message], tokenizer: Tokenizer) -> BiggestMessage:
+def biggest_message(messages: Sequence[Message], tokenizer: Tokenizer) -> MessageSize:
     """The message with the most tokens; the first of several."""
     counts = [len(tokenizer.encode(_own_text(message))) for message in messages]
     index = counts.index(max(counts))
-    return BiggestMessage(index=index, role=messages[index].role, tokens=counts[index])
+    return MessageSize(index=index, role=messages[index].role, tokens=counts[index])
 
 
 def checked_chat_length(body: ChatBody, prompt: Sequence[int], model: ServedModel) -> Prompt:

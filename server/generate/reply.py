@@ -111,9 +111,13 @@ class ChoicesReply(ABC):
             "system_fingerprint": self._model.fingerprint,
         }
 
+    def _frame(self, choice: Json) -> bytes:
+        """The chunk that tells of one choice."""
+        return self._head + orjson.dumps(choice) + self._tail
+
     def _frames(self, update: Update) -> bytes:
         """The chunks of one update; the last update of all brings the figures."""
-        encoded = [self._head + orjson.dumps(choice) + self._tail for choice in self._chunks(update)]
+        encoded = [self._frame(choice) for choice in self._chunks(update)]
         if self._extras and encoded:
             encoded[0] = _with(encoded[0], self._extras)
             self._extras = {}

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -67,8 +68,25 @@ class ChatReply(ChoicesReply):
         self._legacy = bool(body.functions)
         self._tokenizer = context.model.tokenizer
         self._choices = [Choice() for _ in plan.requests]
+        self._text_ends = [self._around_text(index) for index in range(len(plan.requests))]
 
     # -- in chunks
+
+    def add(self, update: Update) -> bytes:
+        """As for all choices; but text alone, as nearly every update is, goes between the ends of a prepared chunk."""
+        match update.parts:
+            case [Content(text=text)] if update.finish is None and self._tells_text_alone(update.choice):
+                begin, end = self._text_ends[update.choice]
+                return begin + orjson.dumps(text) + end
+        return super().add(update)
+
+    def _tells_text_alone(self, choice: int) -> bool:
+        return self._is_streamed and self._choices[choice].opened and not (self._logprobs or self._token_ids)
+
+    def _around_text(self, index: int) -> tuple[bytes, bytes]:
+        """The bytes before and after the text of a chunk that brings nothing else."""
+        begin, _, end = self._frame(self._chunk(index, {"content": ""})).rpartition(b'""')
+        return begin, end
 
     def _chunks(self, update: Update) -> list[Json]:
         choice = self._choices[update.choice]

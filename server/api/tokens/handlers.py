@@ -137,6 +137,6 @@ def _counted(body: TemplateBody, model: ServedModel, defaults: Defaults) -> tupl
         "input_tokens": len(prompt.tokens),
         "max_model_len": model.context_length,
         "fits": fits,
-        "biggest_message": None if fits else biggest_message(body.messages, model.tokenizer).model_dump(),
+        "biggest_message": None if fits else biggest_message(body.messages, model.tokenizer),
     }
     return orjson.dumps(answer), list(prompt.notes)

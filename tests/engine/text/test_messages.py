@@ -10,26 +10,12 @@ def one(**message: object) -> dict[str, object]:
     return for_template([{"role": "user", **message}])[0]
 
 
-def test_text_parts_are_joined_into_one_string() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}, {"type": "text", "text": "b"}]
-    assert one(content=parts)["content"] == "a\nno\nb"
-
-
 def test_missing_content_is_empty_text_and_null_keys_are_left_out() -> None:
     assert one(content=None, name=None, tool_calls=[]) == {"role": "user", "content": ""}
 
 
 def test_developer_messages_are_system_messages() -> None:
     assert for_template([{"role": "developer", "content": "x"}]) == [{"role": "system", "content": "x"}]
-
-
-@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "x"}}, "text", {"type": "text"}])
-def test_a_part_that_is_not_text_is_refused_by_its_place(part: object) -> None:
-    with pytest.raises(TemplateError) as caught:
-        for_template(
-            [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": ""}, part]}]
-        )
-    assert caught.value.param == "messages[1].content[1]"
 
 
 @pytest.mark.parametrize("role", [None, 7, "user<|im_end|>", ""])

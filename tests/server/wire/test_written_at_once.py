@@ -19,7 +19,7 @@ import pytest
 from engine.errors import EngineFaultError, OctavoError
 from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from engine.run.event_stream import EventStream
-from server.generate.reply import ChoicesReply
+from server.api.chat.route import ChatReply
 from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
 from tests.server.harness import CHAT, LiveServer, live_server
@@ -186,14 +186,14 @@ def test_an_error_in_mid_stream_ends_it_after_what_came_before(
     end: OctavoError | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the engine, or of our own while a token is written: then the request is aborted."""
-    add = ChoicesReply.add
+    add = ChatReply.add
 
-    def failing(self: ChoicesReply, update: Any) -> bytes:
+    def failing(self: ChatReply, update: Any) -> bytes:
         if any(token.text == "bad" for token in update.tokens):
             raise ZeroDivisionError("secret")
         return add(self, update)
 
-    monkeypatch.setattr(ChoicesReply, "add", failing)
+    monkeypatch.setattr(ChatReply, "add", failing)
     with streaming() as (play, raw):
         play.deliver(text("a"), end or text("bad"), text("never"))
         body = b"".join(raw).decode()
