@@ -7,6 +7,7 @@ import socket
 from collections.abc import Generator
 
 import uvicorn
+from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from engine.errors import OctavoError
@@ -61,9 +62,11 @@ def _bind_failure(error: OSError, host: str, port: int) -> str:
 
 
 class HttpServer(uvicorn.Server):
-    """Idle without a timer, and drains before it closes. Signals are left to the caller."""
+    """Idle without a timer of uvicorn's, and drains before it closes. Signals are left to the caller."""
 
     def __init__(self, app: ASGIApp, serving: Serving) -> None:
+        # The drain is ours: sse-starlette would cut every stream when the drain begins.
+        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
         # RequestContext sends the date; uvicorn would keep its own up to date ten times a second.
         config = uvicorn.Config(
             app,

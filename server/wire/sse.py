@@ -5,7 +5,6 @@ to be waited for. What cannot be written at once waits for the task, as do the b
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -81,20 +80,18 @@ class StreamedReply(EventSourceResponse):
             headers={**headers, "Cache-Control": "no-cache"},
             ping=options.ping_seconds,
             ping_message_factory=lambda: ping,
+            send_timeout=options.send_timeout_seconds,
             sep="\n",
         )
         self._answer = answer
         self._reply = reply
-        self._send_seconds = options.send_timeout_seconds
-        self._sending_since: float | None = None  # seconds of a monotonic clock; None: nothing is being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._send_body: Send = scope.get("octavo.send", send)
         body: StreamedBody | None = scope.get("octavo.body")
         if body is not None:
             self._answer.listen(partial(self._write_at_once, body))
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, _by_the_short_way(scope, send))
         except SendTimeoutError:
             self._answer.log.end = "stalled"
         finally:
@@ -107,24 +104,6 @@ class StreamedReply(EventSourceResponse):
         if frame := self._reply.add(self._answer.read(0, text)):
             body.write(frame)
         return True
-
-    async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        # The base class sets a timer here, for every token; ours is set once, below. Only the head goes through what
-        # lies around the routes: it has nothing to do with bodies, and is a call for each layer.
-        if self._sending_since is None:  # or a ping is on its way
-            self._sending_since = time.monotonic()
-        await self._send_body(message)
-        self._sending_since = None
-
-    async def _listen_for_exit_signal_with_grace(self) -> None:
-        # The base class polls for the end of uvicorn and then cuts the stream. The drain is ours: its task looks for
-        # sends that take too long instead.
-        left = self._send_seconds
-        while left > 0:
-            await asyncio.sleep(left)
-            since = self._sending_since
-            left = self._send_seconds - (0.0 if since is None else time.monotonic() - since)
-        raise SendTimeoutError
 
     async def _frames(self) -> AsyncIterator[bytes]:
         """All that is said but for what is written at once, after a comment that says that the request is admitted."""
@@ -140,3 +119,13 @@ class StreamedReply(EventSourceResponse):
         except Exception as error:  # the status line is out: what goes wrong now can only be told in the stream
             self._answer.note_failure(error)
             yield self._reply.failed(wire_error(error))
+
+
+def _by_the_short_way(scope: Scope, send: Send) -> Send:
+    """Only the head goes through the layers around the routes: they do nothing with bodies, and each costs a call."""
+    send_body: Send = scope.get("octavo.send", send)
+
+    async def send_message(message: Message) -> None:
+        await (send if message["type"] == "http.response.start" else send_body)(message)
+
+    return send_message

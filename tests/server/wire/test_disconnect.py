@@ -159,7 +159,8 @@ def test_five_hundred_clients_killed_at_random_leak_nothing() -> None:
     chance = random.Random(4)
     model = scripted_model(*ENDLESS)
     with live_server(model) as server:
-        httpx.post(f"{server.url}/v1/chat/completions", json={**CHAT, "max_tokens": 1})
+        for stream in (False, True):  # the first stream of all leaves a task, which looks for the end of the server
+            httpx.post(f"{server.url}/v1/chat/completions", json={**CHAT, "max_tokens": 1, "stream": stream})
         before = held(server)
         open_now: list[socket.socket] = []
         for _ in range(500):
