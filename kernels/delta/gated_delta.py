@@ -2,16 +2,15 @@
 
     S = decay * S;  d = beta * (v - S^T k);  S = S + k d^T;  o = S^T q        S float32 [key_dim, value_dim] a V head
 
-as two passes over S for each row: the first sums S^T k, before the decay, over even and odd rows of S apart; the second
-writes decay * S + k d^T and sums o in ascending order. Every column of S is independent of the others, so a task is a
-part of a head's columns, for all rows of a sequence: its state is read once and written once a step. Then the inputs
-of the convolution that the next step needs go to the slot. Layouts, and what becomes of rows that may be taken back:
-recurrent.py. Source: Yang, Kautz and Hatamizadeh, Gated Delta Networks (2024), equation 10.
+as two passes over S for each row of a sequence: the first sums S^T k, before the decay, over even and odd rows of S
+apart; the second writes decay * S + k d^T and sums o in ascending order. A pass works on a tuple of vectors of 16
+neighbouring float32: the columns of a row of S that are done together. Every column of S is independent of the others,
+so their number moves no bit, and a task is a part of a head's columns, for all rows of a sequence: its state is read
+once and written once a step.
 
-Bytes moved a step and sequence: the state, read and written.
-
-A pass over a row of S works on a tuple of vectors of 16 neighbouring float32, the row's columns that are done together.
-Columns are independent, so their number moves no bit.
+Then the inputs of the convolution that the next step needs go to the slot. recurrent.py has the layouts, and says what
+becomes of rows that may be taken back. Bytes moved a step and sequence: the state, read and written. Source: Yang,
+Kautz and Hatamizadeh, Gated Delta Networks (2024), equation 10.
 """
 
 from typing import Any

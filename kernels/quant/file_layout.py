@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.build.toolchain import ir
+from kernels.quant.quads import shift_bytes
 from kernels.simd.vectors import I8, I16, I32, I64, constant, load
 
 # Numbers that compiled code takes out of a block at a time: one 16-byte vector.
@@ -179,19 +180,11 @@ def _emit_bits(builder, block, field, numbers):
 
 
 def _shift(builder, vector, right):
-    """Shift each byte right (left where negative); the caller masks what came over from the neighbour.
-
-    Processors have no shifts of bytes. One shift for all bytes is done on pairs of them.
-    """
-    if any(bits != right[0] for bits in right):
-        wide = ir.VectorType(I16, vector.type.count)
-        # Left by 8 first, so that all shifts are to the right.
-        raised = builder.shl(builder.zext(vector, wide), constant(wide, 8))
-        moved = builder.lshr(raised, ir.Constant(wide, [8 + bits for bits in right]))
-        return builder.trunc(moved, vector.type)
-    if right[0] == 0:
-        return vector
-    pairs = ir.VectorType(I16, vector.type.count // 2)
-    wide = builder.bitcast(vector, pairs)
-    by = constant(pairs, abs(right[0]))
-    return builder.bitcast(builder.lshr(wide, by) if right[0] > 0 else builder.shl(wide, by), vector.type)
+    """Shift each byte right (left where negative) by a number of its own; the caller masks as for shift_bytes."""
+    if all(bits == right[0] for bits in right):
+        return shift_bytes(builder, vector, -right[0])
+    wide = ir.VectorType(I16, vector.type.count)
+    # Left by 8 first, so that all shifts are to the right.
+    raised = builder.shl(builder.zext(vector, wide), constant(wide, 8))
+    moved = builder.lshr(raised, ir.Constant(wide, [8 + bits for bits in right]))
+    return builder.trunc(moved, vector.type)

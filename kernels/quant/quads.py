@@ -135,11 +135,14 @@ def _take(builder, vector, piece):
     """Move a piece's bits to where the value has them."""
     if piece.width == 8:
         return vector
-    return builder.and_(_shift(builder, vector, piece.shift - piece.at), constant(vector.type, piece.mask))
+    return builder.and_(shift_bytes(builder, vector, piece.shift - piece.at), constant(vector.type, piece.mask))
 
 
-def _shift(builder, vector, left):
-    """Shift bytes by shifting 16-bit pairs; the caller masks what came over from the neighbour."""
+def shift_bytes(builder, vector, left):
+    """Shift each byte left (right where negative); the caller masks what came over from the neighbour.
+
+    Processors have no shifts of bytes, so pairs of bytes are shifted.
+    """
     if left == 0:
         return vector
     pairs = ir.VectorType(I16, vector.type.count // 2)
