@@ -22,7 +22,7 @@ Bytes = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
 
 QUANTIZED = [name for name, kind in WEIGHT_TYPES.items() if not kind.takes_floats]
-TIERS = supported_tiers()  # of this processor; test_avx512_lowering.py proves that tier without one
+TIERS = supported_tiers()  # of this processor; build/test_cross_compiled.py tests others without one
 
 
 # Row counts from which tiles of 16 are used, and such a number of rows on both sides of each.
