@@ -15,7 +15,7 @@ from engine.constraints.compiler import ConstraintCompiler
 from engine.errors import ModelFileError
 from engine.families.registry import family_of
 from engine.formats.answer_format import AnswerFormat, answer_format
-from engine.loading.fingerprint import content_digest, fingerprint, numerics, source_digest
+from engine.loading.fingerprint import identify
 from engine.loading.load_runner import load_runner
 from engine.machine import measure_bandwidth
 from engine.run.pooling import pooling_of
@@ -23,7 +23,7 @@ from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate, given_template
 from engine.text.tokenizer import Tokenizer
-from engine.weights.draft_head import open_drafting, open_trunk, without_draft
+from engine.weights.draft_head import open_drafting, open_trunk
 from engine.weights.files.sampling_keys import sampling_defaults
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.store.catalogue import resolve_model
@@ -83,16 +83,11 @@ def load_model(argument: str | None, options: EngineConfig, progress: Progress) 
             f"{resolved.path} is broken: it has {tokenizer.vocab_size} tokens but only"
             f" {loaded.runner.vocab_size} embeddings."
         )
-    how, content = numerics(options.activations, options.kv_type), content_digest(loaded.file, loaded.digests)
-    without = without_draft(loaded.file)  # a draft head changes no bit
-    trunk = content if without is loaded.file else content_digest(without, loaded.digests)
-    if resolved.content not in (None, trunk) and options.quantize is None:
+    identity = identify(loaded.file, loaded.digests, options, given)
+    if resolved.content not in (None, identity.content) and options.quantize is None:
         loaded.runner.close()
         raise ModelFileError(f"{resolved.path} is not the {resolved.id} that was fetched; remove it to fetch it again.")
-    identity = fingerprint(content, how)
-    if options.cache_dir is not None:
-        identity += f" {source_digest()}"
-    config = replace(options, cache_identity=identity)
+    config = replace(options, cache_identity=identity.cache)
     service = EngineService(loaded.runner, tokenizer, config, pooling_of(file))
     return ServedModel(
         id=resolved.id,
@@ -107,7 +102,7 @@ def load_model(argument: str | None, options: EngineConfig, progress: Progress) 
         architecture=file.architecture,
         weight_types=describe_types(file),
         file_bytes=file.nbytes,
-        fingerprint=fingerprint(trunk, f"{how}{given or ''}"),
+        fingerprint=identity.fingerprint,
         service=service,
         threads=loaded.runner.threads,
         isa=loaded.isa,

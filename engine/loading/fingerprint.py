@@ -2,12 +2,39 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
+from engine.config import EngineConfig
 from engine.version import VERSION
 from engine.weights.digest import metadata_digest
+from engine.weights.draft_head import without_draft
 from engine.weights.files.weights_file import WeightsFile
+
+
+class Identity(NamedTuple):
+    """Who a loaded model is."""
+
+    content: str  # of its trunk: a draft head changes no bit
+    fingerprint: str  # as answers tell it
+    cache: str  # what a prefix cache on disk belongs to
+
+
+def identify(
+    file: WeightsFile, digests: Mapping[str, bytes], options: EngineConfig, chat_template: str | None
+) -> Identity:
+    """The identity of a model file that is run with these options.
+
+    digests: of the file's tensors; chat_template: the one that takes the place of the file's own, if any.
+    """
+    how, content = numerics(options.activations, options.kv_type), content_digest(file, digests)
+    without = without_draft(file)
+    trunk = content if without is file else content_digest(without, digests)
+    cache = fingerprint(content, how)
+    if options.cache_dir is not None:  # the sources are not read where nothing is kept
+        cache += f" {source_digest()}"
+    return Identity(trunk, fingerprint(trunk, f"{how}{chat_template or ''}"), cache)
 
 
 def content_digest(file: WeightsFile, digests: Mapping[str, bytes]) -> str:

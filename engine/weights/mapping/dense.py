@@ -1,10 +1,7 @@
 """Llama, Qwen2 and Qwen3 of Hugging Face -> GGUF's names and keys.
 
-qwen3: norms on the heads of queries and keys; nothing changes its order.
-
-llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them.
-
-qwen2: biases on queries, keys and values; nothing changes its order.
+llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them; any matrix may have
+a bias. qwen2: biases on queries, keys and values. qwen3: norms on the heads of queries and keys.
 """
 
 from dataclasses import replace
@@ -97,3 +94,7 @@ def map_qwen3(config: Metadata, stored: Stored) -> Mapped:
     values = attention_metadata(config, DEFAULT_HEAD_DIM) | rope_metadata(config, rope_parameters(config))
     values["feed_forward_length"] = config.integer("intermediate_size", minimum=1)
     return Mapped("qwen3", values, translated(text_tensors(stored), ATTENTION | HEAD_NORMS | FEED_FORWARD, config))
+
+
+# By model_type in config.json.
+DENSE = {"llama": map_llama, "qwen2": map_qwen2, "qwen3": map_qwen3}

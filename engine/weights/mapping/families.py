@@ -5,7 +5,7 @@ from collections.abc import Callable
 from engine.errors import UnsupportedModelError
 from engine.weights.files.metadata import Metadata
 from engine.weights.mapping.config_keys import unknown_keys
-from engine.weights.mapping.dense import map_llama, map_qwen2, map_qwen3
+from engine.weights.mapping.dense import DENSE
 from engine.weights.mapping.gemma3 import map_gemma3
 from engine.weights.mapping.hybrid import map_qwen3next, map_qwen35, map_qwen35moe
 from engine.weights.mapping.mixture import map_qwen3moe
@@ -13,9 +13,7 @@ from engine.weights.mapping.names import Stored
 from engine.weights.mapping.recipe import Mapped
 
 MAPPINGS: dict[str, Callable[[Metadata, Stored], Mapped]] = {
-    "llama": map_llama,
-    "qwen2": map_qwen2,
-    "qwen3": map_qwen3,
+    **DENSE,
     "qwen3_moe": map_qwen3moe,
     "gemma3_text": map_gemma3,
     "gemma3": map_gemma3,
