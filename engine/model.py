@@ -18,7 +18,7 @@ from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.loading.fingerprint import identify
 from engine.loading.load_runner import load_runner
 from engine.machine import measure_bandwidth
-from engine.run.pooling import pooling_of
+from engine.run.embedding import pooling_of
 from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate, given_template

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.prompt import Prompt
-from engine.run.pooling import Pooling
 from engine.sampling.constraint import Constraint
 from engine.sampling.sampling import Sampling
 
@@ -28,6 +27,14 @@ class Thinking:
     start_id: int | None  # the token that opens it; None where that is not one token
     end_ids: tuple[int, ...]  # what closes it; more than one where that is not one token
     budget: int | None = None  # tokens; None: no bound
+
+
+class Pooling(StrEnum):
+    """Which final hidden states of a text make its embedding."""
+
+    MEAN = "mean"  # of all tokens
+    CLS = "cls"  # the first token's
+    LAST = "last"  # the last token's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,4 @@
-"""The door of the engine: requests go in from any thread, events come out as streams.
-
-The async door of the engine: requests go in by `submit`, events come out of the stream that it returns.
-
-How long requests hold their lanes, and so how long those that come now have to wait for one.
-"""
+"""The async door of the engine: requests go in by `submit`, events come out of the stream that it returns."""
 
 import asyncio
 import logging
@@ -18,41 +13,17 @@ from engine.errors import ContextLengthError, EngineNotReadyError, InputLengthEr
 from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
 from engine.prompt import Prompt
-from engine.request import FinishEvent, FinishReason, Request, TextEvent
+from engine.request import FinishEvent, FinishReason, Pooling, Request, TextEvent
 from engine.run.embedding import Embeddings
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
-from engine.run.pooling import Pooling
 from engine.run.runner_protocol import ModelRunner
 from engine.run.sequence import TokenSequence
-from engine.run.status import EngineStatus, LaneStatus, StepReport
+from engine.run.status import EngineStatus, LaneStatus, LaneTime, StepReport
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_chooser import TokenChooser
 from engine.scheduling.scheduler import Scheduler
 from engine.text.tokenizer import Tokenizer
-
-SHARE = 0.2  # of the newest request in the mean
-
-
-class LaneTime:
-    """A running mean over the requests that ended."""
-
-    def __init__(self, lanes: int) -> None:
-        self._lanes = lanes
-        self._mean_seconds = 0.0
-
-    def note(self, seconds: float) -> None:
-        """A request ended that held its lane so long."""
-        known = self._mean_seconds
-        self._mean_seconds = (1 - SHARE) * known + SHARE * seconds if known else seconds
-
-    def wait(self, before: int) -> float:
-        """Seconds until a request gets a lane that `before` others, with a lane or without, are before.
-
-        Lanes become free evenly: one in each mean time divided by the number of lanes. 0 until a request has ended.
-        """
-        return max(0, before + 1 - self._lanes) * self._mean_seconds / self._lanes
-
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,7 @@
 """Blocks of the KV cache: which are free, and which cached ones are given up first.
 
-Which of the things kept goes first: what was used longest ago, weighed by the cost to make it again (GreedyDual).
-
-The pool of one group's blocks, counted by reference; who gets them, and which to keep, is not decided here.
+BlockPool counts the references to one group's blocks; others decide who gets a block and which to keep. EvictionQueue
+says which of the things kept goes first: the one used longest ago, weighed by the cost to make it again (GreedyDual).
 """
 
 import heapq
@@ -38,10 +37,6 @@ class BlockPool:
         """How many sequences refer to a block."""
         return self._references[block]
 
-    def is_kept(self, block: int) -> bool:
-        """Whether a block stays cached once nothing refers to it."""
-        return bool(self._is_kept[block])
-
     def take(self) -> int:
         """Return a free block, which has one reference from now on; there must be one."""
         block = self._free.pop()
@@ -49,13 +44,14 @@ class BlockPool:
         return block
 
     def share(self, block: int) -> None:
-        """Refer to a block that is in use or cached once more."""
+        """Add a reference to a block that is in use or cached."""
         assert self._references[block] or self._is_kept[block], f"block {block} holds nothing"
-        self.cached_blocks -= not self._references[block]
+        if self._references[block] == 0:
+            self.cached_blocks -= 1
         self._references[block] += 1
 
     def release(self, block: int) -> bool:
-        """Refer to a block once less; True if it is cached now."""
+        """Take a reference from a block; True if the block is cached now."""
         assert self._references[block], f"block {block} is released too often"
         self._references[block] -= 1
         if self._references[block]:
@@ -63,12 +59,12 @@ class BlockPool:
         return self._rest(block)
 
     def keep(self, block: int) -> None:
-        """Have a block that is in use cached later on."""
+        """Cache a block, which is in use now, when its last reference goes."""
         assert self._references[block] and not self._is_kept[block]
         self._is_kept[block] = 1
 
     def drop(self, block: int) -> None:
-        """Cache a block no more, now or later."""
+        """Stop caching a block, now or later."""
         assert self._is_kept[block]
         self._is_kept[block] = 0
         if not self._references[block]:

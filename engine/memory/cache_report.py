@@ -1,6 +1,6 @@
 """Says how much of a prompt the prefix cache knew, and why it did not give more."""
 
-from engine.memory.block_digest import Node, block_digest
+from engine.memory.nodes import Node, block_digest
 from engine.memory.prefix_cache import PrefixCache
 from engine.request import CacheMiss, CacheReport
 
@@ -41,11 +41,24 @@ def _dropped(cache: PrefixCache, digest: bytes, tokens: list[int], block_tokens:
 
 
 def _nearest(node: Node, tokens: tuple[int, ...]) -> tuple[int, bool]:
-    """How many tokens the likest continuation of a node shares, and whether it or the tokens end there."""
+    """Compare tokens that follow a node with what followed it before.
+
+    Returns how many tokens the longest match shares, and whether it or the tokens end there.
+    """
     others = [*(child.tokens for child in node.children.values()), *node.tails]
-    best = max(((_common(other, tokens), other) for other in others), default=(0, ()), key=lambda pair: pair[0])
-    return best[0], any(_common(other, tokens) == best[0] == min(len(other), len(tokens)) for other in others or [()])
+    most, is_ended = 0, not others
+    for other in others:
+        shared = _common(other, tokens)
+        ends_here = shared == min(len(other), len(tokens))
+        if shared > most:
+            most, is_ended = shared, ends_here
+        elif shared == most:
+            is_ended = is_ended or ends_here
+    return most, is_ended
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    for index, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return index
+    return min(len(a), len(b))

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from engine.memory.block_digest import NO_SLOT, Node, root_digest
 from engine.memory.cache_report import explain
-from engine.memory.held import Held
+from engine.memory.nodes import NO_SLOT, Held, Node, root_digest
 from engine.memory.persist import load, save
 from engine.memory.prefix_cache import PrefixCache
 from engine.request import CacheMiss, CacheReport

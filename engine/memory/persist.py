@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.memory.block_digest import DIGEST_BYTES, NO_SLOT, Node
+from engine.memory.nodes import DIGEST_BYTES, NO_SLOT, Node
 from engine.memory.prefix_cache import Age, PrefixCache
 from engine.run.runner_protocol import NO_BLOCK, ModelRunner
 

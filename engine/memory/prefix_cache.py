@@ -1,18 +1,18 @@
-"""The prefix cache: blocks and recurrent states that outlive their sequence, found by the tokens that led to them."""
+"""The prefix cache: blocks and states that outlive their sequence, found by the tokens that led to them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from engine.memory.block_digest import NO_SLOT, Node, block_digest
 from engine.memory.blocks import BlockPool, EvictionQueue
+from engine.memory.nodes import NO_SLOT, Node, block_digest
 from engine.run.runner_protocol import NO_BLOCK, KvGroup
 
-# The context at which a token's attention costs about as much as its matmuls: what a block costs grows from there.
+# The context at which a token's attention costs about as much as its matmuls: the cost of a block grows with its depth.
 ATTENTION_TOKENS = 4096
-# A state costs its whole prefix to make it again, and a little more, lest the common beginnings of many prompts, which
-# are short and asked for often, always go before the ends of long ones.
+# To make a state again costs its whole prefix. STATE_TOKENS are added, or the common beginnings of many prompts, which
+# are short and often needed, would always be evicted before the ends of long prompts.
 STATE_TOKENS = 512
 REMEMBERED = 16384  # digests of evicted blocks, so that a miss can be told from a prompt never seen
 TAILS = 4  # ends of sequences that a node remembers, likewise
@@ -20,7 +20,7 @@ TAILS = 4  # ends of sequences that a node remembers, likewise
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """When a node was used and when it is to go, by the clocks of eviction, which stand at 0."""
+    """When a node was last used, and its place in each queue of eviction. Times are relative to the queues' clocks."""
 
     used_at: float
     places: tuple[tuple[float, int] | None, ...]  # in each queue: its rank, and a number that orders equal ranks
@@ -29,17 +29,17 @@ class Age:
 class PrefixCache:
     """A tree of full blocks below the root of each caller and salt.
 
-    Blocks of groups that see all positions leave from a chain's end only, with all else that their node holds. Those of
-    groups with a window, and the states, leave one by one.
+    A block of a group that sees all positions is evicted only at the end of a chain, with all else that its node holds.
+    Blocks of groups with a window, and states, are evicted one by one.
     """
 
-    def __init__(self, groups: tuple[KvGroup, ...], block_tokens: int, snapshot_slots: range, recurrent: bool) -> None:
+    def __init__(self, groups: tuple[KvGroup, ...], block_tokens: int, snapshot_slots: range, has_states: bool) -> None:
         self.pools = tuple(BlockPool(group.n_blocks) for group in groups)
         self.roots: dict[bytes, Node] = {}
         self.evicted_blocks = 0
         self._windows = tuple(group.window for group in groups)
         self._block_tokens = block_tokens
-        self._recurrent = recurrent
+        self._has_states = has_states
         self._leaves = EvictionQueue[Node]()  # that no sequence begins with
         self._windowed = tuple(EvictionQueue[Node]() for _ in groups)  # nodes whose block of the group nobody refers to
         self._free_slots = list(reversed(snapshot_slots))
@@ -127,7 +127,7 @@ class PrefixCache:
             self.detach(node)
 
     def settle(self, node: Node) -> None:
-        """Let what no sequence begins with and nothing follows be evicted; what holds nothing goes at once."""
+        """Let a node that no sequence uses and no node follows be evicted; an empty one is taken out at once."""
         while not (node.users or node.children or node.is_gone):
             if not node.is_empty and (
                 node in self._leaves or self._queue(self._leaves, node, self._cost(node), node.used_at)
@@ -141,13 +141,14 @@ class PrefixCache:
 
     # What nodes hold
 
-    def hit(self, node: Node, tokens: list[int], held: list[int]) -> tuple[list[Node], int]:
-        """The nodes after one of `tokens` from whose end the sequence can go on, as far as can be.
+    def hit(self, node: Node, tokens: list[int], unbroken: list[int]) -> tuple[list[Node], int]:
+        """The longest chain of nodes after `node`, along `tokens`, from whose end the sequence can go on.
 
-        `held` says of how many blocks up to the node's end, without a gap, the sequence has the group's keys already.
-        Also returns how many blocks began like these tokens, whatever is left of them: where prompts part.
+        unbroken[g]: contiguous blocks of group g that the sequence already holds and that end at this node.
+        Also returns how many blocks of these tokens the tree knows, whether their content is kept or not: there prompts
+        part.
         """
-        chain, usable, unbroken = list[Node](), 0, list(held)
+        chain, usable, unbroken = list[Node](), 0, list(unbroken)
         for child in self.follow(node, tokens, (len(tokens) - 1) // self._block_tokens):
             chain.append(child)
             child.is_shared = True
@@ -169,7 +170,7 @@ class PrefixCache:
         node.blocks[group] = block
 
     def share(self, node: Node, group: int) -> int:
-        """Refer to the node's block of a group once more."""
+        """Add a reference to the node's block of a group."""
         block = node.blocks[group]
         self.pools[group].share(block)
         self._windowed[group].discard(node)
@@ -183,9 +184,9 @@ class PrefixCache:
         return pool.take()
 
     def release(self, group: int, block: int, node: Node | None, *, was_passed: bool) -> None:
-        """Refer to a block once less, which may be the node's.
+        """Take a reference from a block, which may be the node's.
 
-        One whose window was passed while the sequence went on is worth little, unless others began like it.
+        A block that left the window while its sequence went on is worth little, unless other sequences share it.
         """
         if self.pools[group].release(block) and self._windows[group]:
             assert node is not None and node.blocks[group] == block
@@ -193,7 +194,7 @@ class PrefixCache:
             if not self._queue(self._windowed[group], node, cost):
                 self._drop_block(node, group)
 
-    # Snapshots of recurrent states
+    # Snapshots of states
 
     @property
     def snapshots(self) -> int:
@@ -241,7 +242,7 @@ class PrefixCache:
         return Age(since, tuple(queue.place(node) for queue in self._queues))
 
     def put_in_order(self, ages: dict[Node, Age]) -> None:
-        """Let nodes that no sequence uses go in the order in which they would have gone when their ages were told."""
+        """Queue the nodes that no sequence uses in the order that `ages` gives."""
         for index, queue in enumerate(self._queues):
             places = [(place, node) for node, age in ages.items() if (place := age.places[index]) is not None]
             for (rank, _), node in sorted(places, key=lambda one: one[0]):
@@ -263,13 +264,13 @@ class PrefixCache:
         return 1 + node.depth * self._block_tokens / ATTENTION_TOKENS
 
     def _queue(self, queue: EvictionQueue[Node], node: Node, cost: float, used_at: float | None = None) -> bool:
-        """Let something of a node be evicted; False if memory fails, for what is in no queue would be kept for ever."""
+        """Let something of a node be evicted. False if memory fails: the caller must drop what is in no queue."""
         with suppress(MemoryError):
             queue.add(node, cost, used_at)
         return node in queue
 
     def _is_usable(self, node: Node, unbroken: list[int]) -> bool:
-        if self._recurrent and node.state == NO_SLOT:
+        if self._has_states and node.state == NO_SLOT:
             return False
         end = node.depth * self._block_tokens
         return all(count >= node.depth - self.first_seen(group, end) for group, count in enumerate(unbroken))

@@ -34,12 +34,18 @@ class RequestOutput:
         """
         assert self.finish_reason is None
         self._new_tokens += 1
-        if not (self._may_be_held or is_last or self._new_tokens == self._max_new_tokens or token in self._end_ids):
-            return self._plain_event(token, logprob)
         is_end = token in self._end_ids
-        is_mark = token in self._request.marks and not is_end
-        text = "" if is_end else self._mark_text(token) if is_mark else self._match(self._detokenizer.push([token]))
-        if is_end or self._new_tokens == self._max_new_tokens or is_last:
+        is_over = is_end or is_last or self._new_tokens == self._max_new_tokens
+        if not is_over and not self._may_be_held:
+            return self._plain_event(token, logprob)
+        is_mark = False
+        if is_end:
+            text = ""
+        elif token in self._request.marks:
+            text, is_mark = self._mark_text(token), True
+        else:
+            text = self._match(self._detokenizer.push([token]))
+        if is_over:
             text += self._rest()
         self._note_end(token if is_end else None, is_last)
         if is_end and not self._stops.stopped:
@@ -56,7 +62,7 @@ class RequestOutput:
         return self._event() if self._unreported else None
 
     def _plain_event(self, token: int, logprob: TokenLogprob | None) -> TextEvent | None:
-        """Report a token of which nothing is to be asked but its text: as most are."""
+        """Report a token that only has text, as most tokens do: no end, no mark, no stop string."""
         text = self._detokenizer.push([token])
         self._unreported.append(Token(token, text, False, logprob))
         if not text:
@@ -111,15 +117,16 @@ class RequestOutput:
         that text.
         """
         last = self._unreported[-1]
-        if self.finish_reason is None and not last.is_mark:
-            may_grow = (self._request.marks or self._may_end_early) and (
-                self._stops.is_holding or self._detokenizer.is_holding
-            )
-            if not last.text or may_grow:
-                return None
+        if self.finish_reason is None and not last.is_mark and (not last.text or self._may_grow()):
+            return None
         event = TextEvent(tuple(self._unreported))
         self._unreported = []
         return event
+
+    def _may_grow(self) -> bool:
+        """Whether text of the last token is held back that a mark or the end of time would release."""
+        can_be_released = bool(self._request.marks) or self._may_end_early
+        return can_be_released and (self._stops.is_holding or self._detokenizer.is_holding)
 
 
 class _EveryToken:

@@ -25,6 +25,7 @@ _UNBOUNDED = 1 << 30  # rows, where rows were measured to cost nothing
 _ROUNDS = 4  # of reweighting; each halves the weight of what fits badly, or more
 _LEAST_ERROR = 0.02  # of a step's time: what fits better is not told apart
 # Ridge of the three costs: where the steps so far cannot tell them apart, the cost is a row's.
+_ROW = 1  # which of the three costs is a row's
 _RIDGE = np.array((1e-3, 1e-6, 1e-3))
 
 
@@ -89,7 +90,8 @@ class Pace:
             return 0.0
         if not self._decode:
             return self.fixed_seconds + self.chunk_seconds(Chunk(0, lanes)) if self.knows_chunks else None
-        return median(self._decode[min(self._decode, key=lambda known: (abs(known - lanes), -known))])
+        near = min(abs(known - lanes) for known in self._decode)
+        return median(self._decode[lanes + near] if lanes + near in self._decode else self._decode[lanes - near])
 
     def knows_decode(self, lanes: int) -> bool:
         """Whether a step with just so many lanes was measured."""
@@ -174,7 +176,8 @@ def _fit(samples: NDArray[np.float64]) -> tuple[float, float, float]:
             costs[used] = found
             break
         # A cost of rows is the last to be given up: noise may hide it, but then the others say even less.
-        used.remove(min(used, key=lambda cost: (cost == 1, found[used.index(cost)])))
+        candidates = [place for place, cost in enumerate(used) if cost != _ROW] or [0]
+        del used[min(candidates, key=lambda place: found[place])]
     fixed, row, growth = costs.tolist()
     return fixed, row, growth
 

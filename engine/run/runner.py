@@ -1,6 +1,6 @@
-"""Computes a step: fills its inputs, runs the program, and gives back logits and final hidden states.
+"""Computes a step: fills the inputs of its program, looks up embeddings, runs the program, and gives back logits.
 
-A step's inputs say where its rows are, which blocks they see, and what is wanted of them. The residual stream gets the
+A step's inputs say where its rows are, which blocks they see, and which rows need logits or final hidden states. The residual stream gets the
 rows' embeddings. A model's own draft block runs on the same threads: from the final state of a token, and the token
 after, to logits of the next one.
 """
@@ -56,7 +56,7 @@ class DraftRunner:
         self._logit_rows = 0  # of the last run
 
     def run(self, batch: Sequence[SequenceRows], states: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run of the draft.
+        """Return float32 [logit rows, vocab_size], a view valid until the next run of the draft.
 
         states: float32 [rows, width], the final state at each row's position, of the trunk or of the draft itself.
         tokens: of the position after, so that logits are of the position after that.

@@ -41,10 +41,10 @@ class HasLikeliest(Protocol):
 
 
 class DraftModel(HasLikeliest, Protocol):
-    """A model's own draft block; called from the thread of its runner, which does not run meanwhile."""
+    """A model's own draft block. It is called from the runner's thread, between runs of the runner."""
 
     def run(self, batch: Sequence[SequenceRows], states: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return float32 [rows that logits are wanted of, vocab_size], a view valid until the next run of the draft.
+        """Return float32 [logit rows, vocab_size], a view valid until the next run of the draft.
 
         states: float32 [rows, width], the final state at each row's position, of the trunk or of the draft itself.
         tokens: of the position after, so that logits are of the position after that.
@@ -58,14 +58,14 @@ class DraftModel(HasLikeliest, Protocol):
 class ModelRunner(HasLikeliest, Protocol):
     """Turns the rows of a step into logits. Called from one thread only.
 
-    A model with recurrent layers keeps a state for each sequence in a slot. Rows that begin at position 0 begin with
-    an empty state, whatever the slot holds; others go on from the slot's. A run leaves there the state after its last
-    row.
+    A model whose layers keep state beside keys and values keeps the state of each sequence in a slot, of any kind and
+    of fixed size. Rows that begin at position 0 begin with an empty state, whatever the slot holds; other rows go on
+    from the slot's state. A run leaves the state after its last row in the slot.
     """
 
     block_tokens: int
     groups: tuple[KvGroup, ...]  # of the attention layers
-    state_slots: int  # 0: the model has no recurrent layers
+    state_slots: int  # 0: no layer keeps state
     state_bytes: int  # of one slot
     max_rows: int
     max_logit_rows: int  # of a step
@@ -73,9 +73,9 @@ class ModelRunner(HasLikeliest, Protocol):
     vocab_size: int
 
     def run(self, batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
-        """Return float32 [rows that logits are wanted of, vocab_size] in order; a view valid until the next run.
+        """Return float32 [logit rows, vocab_size] in batch order; a view valid until the next run.
 
-        `meanwhile` is called once other threads compute; it knows nothing of this step.
+        `meanwhile` is called while other threads compute. It must not use what this step computes.
         """
 
     @property
@@ -90,14 +90,14 @@ class ModelRunner(HasLikeliest, Protocol):
         """The model's own draft block, if it has one."""
 
     def rewind(self, slot: int, rows: int) -> None:
-        """Put back the recurrent state after the first `rows` rows of the slot's last step, which kept its states.
+        """Put back the state after the first `rows` rows of the slot's last step, which kept its states.
 
-        It may be called again with fewer rows, until the slot's next step. Without recurrent layers there is nothing
-        to do.
+        It may be called again with fewer rows, until the slot's next step. Where no layer keeps state there is
+        nothing to do.
         """
 
     def copy_state(self, source: int, target: int) -> None:
-        """Copy a slot's recurrent state to another slot, bit by bit."""
+        """Copy a slot's state to another slot, bit by bit."""
 
     def read_block(self, group: int, block: int) -> bytes:
         """What a block holds, block_bytes of it, for a cache that outlives the runner."""

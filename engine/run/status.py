@@ -1,10 +1,14 @@
-"""What the engine tells of itself while it runs, and how it knows that a step hangs; light to import."""
+"""What the engine tells of itself while it runs, whether a step hangs, and how long a lane takes to get free.
+
+Light to import, for those who only watch.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 LEAST_SECONDS = 5.0  # no step is thought to hang before that
+NEWEST_SHARE = 0.2  # of the newest request in the mean time of a lane
 MARGIN = 4  # times what a step's rows would take if each were as slow as the slowest so far
 
 
@@ -82,3 +86,23 @@ class StepWatch:
         """Whether the step that runs should have ended long ago."""
         began = self._began
         return began is not None and now - began > self._limit
+
+
+class LaneTime:
+    """How long requests hold their lanes, and so how long the next ones wait: a running mean over those that ended."""
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes = lanes
+        self._mean_seconds = 0.0
+
+    def note(self, seconds: float) -> None:
+        """A request ended that held its lane so long."""
+        known = self._mean_seconds
+        self._mean_seconds = (1 - NEWEST_SHARE) * known + NEWEST_SHARE * seconds if known else seconds
+
+    def wait(self, before: int) -> float:
+        """Seconds until a request gets a lane that `before` others, with a lane or without, are before.
+
+        Lanes become free evenly: one in each mean time divided by the number of lanes. 0 until a request has ended.
+        """
+        return max(0, before + 1 - self._lanes) * self._mean_seconds / self._lanes

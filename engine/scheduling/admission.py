@@ -1,4 +1,4 @@
-"""The queue of those that wait for a lane: in what order they get one."""
+"""The queue of sequences that wait for a lane, and the order in which they get one."""
 
 from bisect import bisect, insort
 from collections import Counter
@@ -7,12 +7,12 @@ from itertools import chain
 
 from engine.run.sequence import TokenSequence
 
-AGEING = 16  # later requests that a step of priority is worth
-PRIORITY_LIMIT = 100  # priorities beyond are taken for it, so that no wait is without end
+AGEING = 16  # one step of priority counts as this many places in the order of arrival
+PRIORITY_LIMIT = 100  # priorities are cut to this, so that every wait ends
 
 
 class WaitingQueue:
-    """Gives out those that wait in order of rank, callers in turn; no clock.
+    """Gives out waiting sequences in order of rank, callers in turn; no clock.
 
     The urgency of a request is its number in order of arrival, plus AGEING for each step of priority; the lower comes
     first among the requests of one caller. The place of a request is what callers are compared by: its number in order

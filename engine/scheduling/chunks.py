@@ -7,35 +7,36 @@ from engine.run.pace import Chunk, Pace
 
 TILE_ROWS = 16  # of the kernels' matrix tiles: rows beyond whole tiles take longer each
 LEAST_CHUNK = 16  # rows that are granted where the target leaves no room
-FREE_SHARE = 0.1  # of a decode step: what costs no more is as good as free
-# Planned of the target: a step takes up to a quarter longer than foretold, and now and then a machine stands still.
-PLANNED_SHARE = 0.7
-# The default target, in decode steps with the fixed cost of prompt rows. As planned, 4/5 of a step go to prompts, which
-# so take at most 5/4 of what they take alone, but for whole tiles, while answers go on at a fifth of their pace.
+FREE_SHARE = 0.1  # of a decode step: prompt rows that cost no more are always granted
+PLANNED_SHARE = 0.7  # of the target: steps take up to a quarter longer than foretold, and machines pause now and then
+# The default target is STEPS_A_TARGET * (decode step + fixed cost of prompt rows). A step is planned to take
+# PLANNED_SHARE * STEPS_A_TARGET = 4.9 such units: 1 goes to the answers and about 4 go to prompts. So a prompt takes
+# about 5/4 of its time alone, and answers keep about 1/5 of their pace.
 STEPS_A_TARGET = 7
-# Where the fixed cost is so large that this makes a long gap, the answers' pace comes first.
+# The longest default target. It counts where the fixed cost is large: there the answers' pace comes first.
 LONG_GAP_SECONDS = 0.25
 LONGEST_GAP_STEPS = 11  # decode steps
 
-# Where no answer runs, whoever comes or goes waits for the end of the step.
+# Steps without answers. A request that arrives or leaves waits for the end of such a step.
 LONGEST_STEP_SECONDS = 0.5
 LEAST_ALONE = 64  # rows of such a step, however slow they are
-FIRST_ALONE = 128  # rows of the first of all
-# Where each step has a large fixed cost, such as reading many experts, it may be this share of a longer one. It is a
-# small difference of large times, believed only once two sizes were measured so often; until then every other is half.
+FIRST_ALONE = 128  # rows of the first such step, when nothing was measured
+# A large fixed cost, such as that of reading many experts, allows a longer step: FIXED_SHARE of that step is the fixed
+# cost. The fixed cost is a small difference of large times. So it counts only after STEPS_TO_BELIEVE steps of each of
+# two sizes; until then every other step is planned half as long, to have two sizes.
 FIXED_SHARE = 0.05
 STEPS_TO_BELIEVE = 6
 
 
 class ChunkBudget:
-    """Deals out one step's rows after another; told of each step by `begin`, then asked by `take` for each prompt.
+    """Deals out the rows of one step after another: `begin` begins a step, then `take` grants rows to each prompt.
 
-    A step without answers is no longer than LONGEST_STEP_SECONDS, or than FIXED_SHARE makes it, so that a newcomer, or
-    one who leaves, is seen soon also where a model is slow.
+    A step without answers lasts at most LONGEST_STEP_SECONDS, or as long as FIXED_SHARE allows: so the engine sees a
+    new request, or one that is aborted, soon even where a model is slow.
 
-    Prompts always progress: within every `prefill_interval` steps the first of them gets LEAST_CHUNK rows, or all that
-    it needs. Answers always progress: each has its row in every step, and no other chunk takes it beyond PLANNED_SHARE
-    of the target.
+    Prompts always progress: within every `prefill_interval` steps the first prompt gets LEAST_CHUNK rows, or all rows
+    that it needs. Answers always progress: each answer has its row in every step, and except for that least chunk no
+    rows are granted that take the step beyond PLANNED_SHARE of the target.
     """
 
     def __init__(self, config: EngineConfig, pace: Pace) -> None:
@@ -50,9 +51,9 @@ class ChunkBudget:
         self.last_target: float | None = config.itl_target_seconds  # of the last step in which answers ran
 
     def target(self, single_rows: int) -> float | None:
-        """The seconds that a step of so many single rows is to take at most; None before anything was measured.
+        """The most seconds that a step of so many single rows should take; None before anything was measured.
 
-        No clock foretells a step: what is planned is PLANNED_SHARE of this.
+        Measured times only estimate a step, so PLANNED_SHARE of the target is planned.
         """
         if self._config.itl_target_seconds is not None:
             return self._config.itl_target_seconds
@@ -85,7 +86,7 @@ class ChunkBudget:
         self._seconds = max(room, free)
 
     def pass_over(self) -> None:
-        """Another step like the last one, in which no prompt waits for rows."""
+        """Count a step like the last one, in which no prompt waits for rows."""
         self._lean_steps += 1
 
     def _begin_alone(self) -> None:
@@ -109,12 +110,12 @@ class ChunkBudget:
         if rows >= min(LEAST_CHUNK, wanted):
             self._lean_steps = 0
         self._least = 0
-        self._rows = self._rows - rows if rows == wanted else 0  # after a prompt that is cut the step is full
+        self._rows = self._rows - rows if rows == wanted else 0  # a prompt that is cut fills the step
         self._planned += rows
         self._seconds -= self._pace.chunk_seconds(Chunk(position, rows))
         return rows
 
     def _in_tiles(self, rows: int, wanted: int) -> int:
-        """Cut a chunk so that the step ends with a whole tile, unless the prompt ends with it or no tile is full."""
+        """Cut a chunk so that the step ends with a whole tile. The end of a prompt, or less than a tile, is not cut."""
         beyond = (self._planned + rows) % TILE_ROWS
         return rows if rows == wanted or rows <= beyond else rows - beyond

@@ -24,7 +24,7 @@ from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
 from engine.speculation.speculation import Speculation
 
-MOST_REPEATS = 31  # of a plan in a row: then it is made anew, and the targets of its chunks with it
+MOST_REPEATS = 31  # times in a row that a plan is used again: then plan and targets are made anew
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -50,10 +50,10 @@ class Scheduler:
         self.pace = Pace()
         self.speculation = Speculation(config, self.pace, runner.draft, runner.block_tokens)
         self._chunks = ChunkBudget(config, self.pace)
-        self._was_alone = False  # a suspect of a fault, in the last step
+        self._was_alone = False  # whether the last step was a suspect's own
         self._preempted = 0  # since the step began
         self._faults: list[tuple[TokenSequence, Exception]] = []  # likewise
-        self._refused: tuple[TokenSequence, int, int] | None = None  # for whom there was no room, and how things were
+        self._refused: tuple[TokenSequence, int, int] | None = None  # who did not fit: it, lanes, free blocks
         self._last: StepPlan | None = None  # if every sequence that ran had one row in it
         self._repeats = 0  # of that plan
 
@@ -88,7 +88,7 @@ class Scheduler:
         self.running.sort(key=rank_of)
 
     def remove(self, sequence: TokenSequence, *, is_faulty: bool = False) -> None:
-        """Drop a sequence at any stage, and free what it holds; what a faulty one computed is not trusted."""
+        """Drop a sequence at any stage, and free what it holds; is_faulty: what it computed is not trusted."""
         if sequence in self.running:
             self.running.remove(sequence)
         self.waiting.discard(sequence)
@@ -129,9 +129,9 @@ class Scheduler:
         return planned_rows(sequence, count, drafts, needs_states=self.speculation.follows)
 
     def _goes_on(self, last: StepPlan) -> bool:
-        """Whether the next step is like the last, one row further: nobody came or went, and all have room.
+        """Whether the next step is the last one moved on by a row: nobody came or went, and all have room.
 
-        Most steps are, and their planning takes time in which no other thread has anything to do.
+        Most steps are. To plan a step anew takes time in which all other threads wait.
         """
         if len(last.rows) != len(self.running) or self._repeats == MOST_REPEATS:
             return False
@@ -181,7 +181,7 @@ class Scheduler:
                 return
 
     def _may_start(self, sequence: TokenSequence) -> bool:
-        """One of several answers waits for the first to compute their prompt, which the others then find cached."""
+        """Whether to start a sequence now. Of several answers to one prompt, the first computes the prompt for all."""
         if sequence.needs_whole_prompt or sequence.prompt_tokens <= self._block_tokens:
             return True
         request = sequence.request
@@ -199,14 +199,14 @@ class Scheduler:
         self.waiting.discard(sequence)
         insort(self.running, sequence, key=rank_of)
         has_room = self._unless_faulty(self._attach, sequence)
-        if has_room is False:  # what the cache holds of it was the last room for its own rows
+        if has_room is False:  # its own cached blocks took the last room for its rows
             self._stop(sequence)
             self._memory.forget_hit(sequence)
             self._refused = now
         return has_room is not False
 
     def _next_blocks(self, sequence: TokenSequence) -> int:
-        """How many blocks a sequence needs for its next rows; one at least, so that all that run have a reserve."""
+        """How many blocks a sequence needs for its next rows; at least 1, as a reserve for each that runs."""
         end = sequence.computed + min(sequence.pending, self._config.prefill_rows)
         tables = sequence.held.tables
         return max(1, self._memory.blocks_for(end) - (len(tables[0]) if tables else 0))
@@ -261,13 +261,13 @@ class Scheduler:
             sequence.max_new_tokens - sequence.new_tokens - 1, self._memory.reach(sequence) - sequence.computed - 1
         )
         if self._has_states:
-            # The state is kept where a block ends, which no step may leap over.
+            # A state is kept where a block ends, so no step may go beyond the end of a block.
             to_boundary = -(sequence.computed + 1) % self._block_tokens
             room = min(room, MAX_KEPT_ROWS - 1, to_boundary)
         return max(0, room)
 
     def _plan_prompts(self, among: list[TokenSequence], single_rows: int) -> list[PlannedRows]:
-        """Deal out the rows, and rows of logits, that a step has left; a prompt that is scored needs one each."""
+        """Deal out the rows and rows of logits that a step has left; a scored prompt needs logits of each row."""
         planned: list[PlannedRows] = []
         rows, logit_rows = self._max_rows - single_rows, self._max_logit_rows - single_rows
         self._chunks.begin(single_rows)
@@ -312,7 +312,7 @@ class Scheduler:
         self._stop(sequence)
 
     def _stop(self, sequence: TokenSequence) -> None:
-        """Take a lane and all memory from a sequence, which will begin again from its tokens."""
+        """Take lane and memory from a sequence and queue it; it will begin again from its tokens."""
         self.running.remove(sequence)
         self._memory.release(sequence)
         self.waiting.add(sequence, self.running)
@@ -324,7 +324,7 @@ class Scheduler:
         *args: Arguments.args,
         **others: Arguments.kwargs,
     ) -> Result | None:
-        """Do something for one sequence; if it fails, the sequence is dropped, and no other notices."""
+        """Do something for one sequence. If that fails, only this sequence is dropped."""
         try:
             return act(sequence, *args, **others)
         except Exception as error:

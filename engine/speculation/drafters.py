@@ -1,30 +1,35 @@
-"""Guesses without a model: n-grams of the sequence's own tokens, and a client's predicted text.
+"""Guesses how a sequence goes on: from its own text, from a text that its request predicted, or by a draft block.
 
-Follows an answer in the text that its request predicted, and guesses that it goes on there.
-
-What a drafter guesses, and by what it is judged.
-
-Guesses by looking up where the last tokens of a sequence occurred before: what followed there may follow here.
+LookupDrafter finds where the last tokens of a sequence occurred before: what followed there may follow here.
+PredictionFollower follows the answer in the predicted text. ModelDrafter runs the model's own draft block, which goes
+on from the trunk's final states.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-# A guess is of the kind of what it was made from and of how much of the text before it agreed with the answer.
+import numpy as np
+
+from engine.run.runner_protocol import DraftModel, SequenceRows
+from engine.run.sequence import TokenSequence
+from engine.run.step import Computed, PlannedRows
+
+# The kind of a guess says what it was made from, and how many tokens before it agreed with the answer: kinds with more
+# agreement come later. Kinds of the draft block say how many tokens it has drafted before.
 _AGREEMENTS = (3, 4, 6, 10, 16, 32)  # tokens: the bounds between kinds
-_KINDS = len(_AGREEMENTS) + 1
-_KIND_OF = tuple(bisect_right(_AGREEMENTS, agreed) for agreed in range(_AGREEMENTS[-1] + 1))
-_FROM_TEXT, _FROM_PREDICTION, _FROM_MODEL = 0, _KINDS, 2 * _KINDS
-# How likely guesses are taken to be right before any was judged: by agreement, and the model's own.
-FIRST_LIKELIHOODS = (
-    *(0.15, 0.25, 0.4, 0.6, 0.75, 0.85, 0.9),
-    *(0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95),
-    *(0.7, 0.65, 0.6, 0.6, 0.55, 0.55, 0.5, 0.5),
-)
-KINDS_OF_MODEL = len(FIRST_LIKELIHOODS) - _FROM_MODEL
+_LEVEL_OF = tuple(bisect_right(_AGREEMENTS, agreed) for agreed in range(_AGREEMENTS[-1] + 1))
+# How likely a guess of each kind is taken to be right before any was judged.
+_OF_TEXT = (0.15, 0.25, 0.4, 0.6, 0.75, 0.85, 0.9)
+_OF_PREDICTION = (0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_OF_DRAFT_BLOCK = (0.7, 0.65, 0.6, 0.6, 0.55, 0.55, 0.5, 0.5)
+FIRST_LIKELIHOODS = _OF_TEXT + _OF_PREDICTION + _OF_DRAFT_BLOCK
+# The kinds of each source: places in FIRST_LIKELIHOODS.
+FROM_TEXT = range(len(_OF_TEXT))
+FROM_PREDICTION = range(FROM_TEXT.stop, FROM_TEXT.stop + len(_OF_PREDICTION))
+FROM_DRAFT_BLOCK = range(FROM_PREDICTION.stop, len(FIRST_LIKELIHOODS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +51,21 @@ class Drafter(Protocol):
         ...
 
 
-def looked_up(tokens: tuple[int, ...], agreed: int, *, from_prediction: bool = False) -> Guess:
-    """A guess from a text of which `agreed` tokens before it are those of the answer."""
-    first, last = _FROM_PREDICTION if from_prediction else _FROM_TEXT, agreed + len(tokens)
-    kinds = _KIND_OF[agreed:last]
-    return Guess(tokens, tuple([first + kind for kind in kinds] + [first + _KINDS - 1] * (len(tokens) - len(kinds))))
+def looked_up(tokens: tuple[int, ...], agreed: int, source: range = FROM_TEXT) -> Guess:
+    """A guess from a text whose last `agreed` tokens are those of the answer; source: the kinds of that text."""
+    kinds = [source[level] for level in _LEVEL_OF[agreed : agreed + len(tokens)]]
+    kinds += [source[-1]] * (len(tokens) - len(kinds))
+    return Guess(tokens, tuple(kinds))
 
 
 def drafted_by_model(tokens: tuple[int, ...]) -> Guess:
     """A guess of the model's own draft block."""
-    last = len(FIRST_LIKELIHOODS) - 1
-    return Guess(tokens, tuple(min(_FROM_MODEL + place, last) for place in range(len(tokens))))
+    last = len(FROM_DRAFT_BLOCK) - 1
+    return Guess(tokens, tuple([FROM_DRAFT_BLOCK[min(place, last)] for place in range(len(tokens))]))
 
 
-SIZES = (3, 2)  # of the runs of tokens that are looked up, the first that is found counts
-READ_AT_ONCE = 4096  # tokens that a step's guess reads at most: a long prompt is read over several steps
+SIZES = (3, 2)  # tokens in a run that is looked up: the longer runs first
+READ_AT_ONCE = 4096  # most tokens that one guess reads: a long prompt is read over several steps
 MOST_COMPARED = 32  # tokens back to which an occurrence is compared with the end of the text
 
 
@@ -167,4 +172,56 @@ class PredictionFollower:
         if self._place is None or self._place >= len(self._prediction):
             return NOTHING
         agreed = agreement(tokens, len(tokens), self._prediction, self._place)
-        return looked_up(self._prediction[self._place : self._place + most], agreed, from_prediction=True)
+        return looked_up(self._prediction[self._place : self._place + most], agreed, FROM_PREDICTION)
+
+
+class ModelDrafter:
+    """Follows every row of the trunk, so that the block has keys and values for all positions before a draft's."""
+
+    def __init__(self, draft: DraftModel, block_tokens: int) -> None:
+        self._draft = draft
+        self._block_tokens = block_tokens
+
+    def room(self, sequence: TokenSequence) -> int:
+        """How many tokens can be drafted: the rows after the first stand where the sequence has blocks already."""
+        return min(map(len, sequence.held.tables)) * self._block_tokens - sequence.computed + 1
+
+    def follow(
+        self, steps: list[Computed], wanted: Mapping[TokenSequence, int]
+    ) -> dict[TokenSequence, tuple[int, ...]]:
+        """Take in a step's rows, as far as they are right, and draft so many tokens of some of its sequences."""
+        alive = [step for step in steps if _has_right_rows(step.planned)]
+        if not alive:
+            return {}
+        batch = [_rows(step.planned, wanted.get(step.planned.sequence, 0) > 0) for step in alive]
+        states = [step.final[: len(rows.tokens)] for step, rows in zip(alive, batch, strict=True)]
+        self._draft.run(batch, np.concatenate(states))
+        asking = [step.planned.sequence for step, rows in zip(alive, batch, strict=True) if rows.logit_rows]
+        drafts: dict[TokenSequence, tuple[int, ...]] = {}
+        while asking:
+            for sequence, token in zip(asking, self._draft.likeliest, strict=True):
+                # -1 stands for logits that are no numbers: no draft of theirs is right, and any token will do.
+                drafts[sequence] = (*drafts.get(sequence, ()), max(token, 0))
+            going = [place for place, sequence in enumerate(asking) if len(drafts[sequence]) < wanted[sequence]]
+            asking = [asking[place] for place in going]
+            if asking:
+                self._draft.run([_next_row(s, drafts[s]) for s in asking], self._draft.final[going])
+        return drafts
+
+
+def _has_right_rows(planned: PlannedRows) -> bool:
+    """Whether the sequence still has a lane, and some of these rows were right."""
+    return bool(planned.sequence.held.tables) and planned.sequence.computed > planned.rows.position
+
+
+def _rows(planned: PlannedRows, needs_draft: bool) -> SequenceRows:
+    """The token after each row of a step that was right."""
+    sequence, position = planned.sequence, planned.rows.position
+    tokens = sequence.tokens[position + 1 : sequence.computed + 1]
+    final = range(len(tokens) - 1, len(tokens)) if needs_draft else range(0)
+    return SequenceRows(tokens, position, sequence.held.tables, 1 if needs_draft else 0, final)
+
+
+def _next_row(sequence: TokenSequence, drafts: tuple[int, ...]) -> SequenceRows:
+    position = sequence.computed - 1 + len(drafts)
+    return SequenceRows(drafts[-1:], position, sequence.held.tables, 1, range(1))

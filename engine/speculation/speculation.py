@@ -6,11 +6,9 @@ With guesses of the chances c1 >= c2 >= ... of all sequences, n of them make the
 
     (1 + (c1 + ... + cn) / sequences) / (1 + seconds of n draft rows / seconds of the step without)
 
-times as fast in tokens a second. Chances are measured, at no cost, for guesses that were not tried as well; seconds are
-those of the steps before (see Pace). Chances may deceive: what wrong guesses cost an answer is bounded by its Account.
-What is decided here changes when a token comes, never which.
-
-Guesses of a model's own draft block, which goes on from the trunk's final states.
+times as fast in tokens a second. Chances are measured at no cost, also for guesses that were not tried. Seconds are
+those of earlier steps (see Pace). Chances may deceive, so the Account of an answer bounds what wrong guesses cost.
+These decisions change when a token comes, never which token.
 """
 
 import logging
@@ -18,70 +16,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from engine.config import DRAFTING, EngineConfig
 from engine.errors import OctavoError
 from engine.run.pace import Pace
-from engine.run.runner_protocol import DraftModel, SequenceRows
+from engine.run.runner_protocol import DraftModel
 from engine.run.sequence import TokenSequence
-from engine.run.step import Computed, PlannedRows
-from engine.speculation.draft_budget import Acceptance, Account
-from engine.speculation.draft_value import Worth, could_gain
-from engine.speculation.drafters import NOTHING, Drafter, Guess, LookupDrafter, PredictionFollower, drafted_by_model
-
-
-class ModelDrafter:
-    """Follows every row of the trunk, so that the block has keys and values for all positions before a draft's."""
-
-    def __init__(self, draft: DraftModel, block_tokens: int) -> None:
-        self._draft = draft
-        self._block_tokens = block_tokens
-
-    def room(self, sequence: TokenSequence) -> int:
-        """How many tokens can be drafted: the rows after the first stand where the sequence has blocks already."""
-        return min(map(len, sequence.held.tables)) * self._block_tokens - sequence.computed + 1
-
-    def follow(
-        self, steps: list[Computed], wanted: Mapping[TokenSequence, int]
-    ) -> dict[TokenSequence, tuple[int, ...]]:
-        """Take in a step's rows, as far as they are right, and draft so many tokens of some of its sequences."""
-        alive = [step for step in steps if _has_right_rows(step.planned)]
-        if not alive:
-            return {}
-        batch = [_rows(step.planned, wanted.get(step.planned.sequence, 0) > 0) for step in alive]
-        states = [step.final[: len(rows.tokens)] for step, rows in zip(alive, batch, strict=True)]
-        self._draft.run(batch, np.concatenate(states))
-        asking = [step.planned.sequence for step, rows in zip(alive, batch, strict=True) if rows.logit_rows]
-        drafts: dict[TokenSequence, tuple[int, ...]] = {}
-        while asking:
-            for sequence, token in zip(asking, self._draft.likeliest, strict=True):
-                # -1 stands for logits that are no numbers: no draft of theirs is right, and any token will do.
-                drafts[sequence] = (*drafts.get(sequence, ()), max(token, 0))
-            going = [place for place, sequence in enumerate(asking) if len(drafts[sequence]) < wanted[sequence]]
-            asking = [asking[place] for place in going]
-            if asking:
-                self._draft.run([_next_row(s, drafts[s]) for s in asking], self._draft.final[going])
-        return drafts
-
-
-def _has_right_rows(planned: PlannedRows) -> bool:
-    """Whether the sequence still has a lane, and some of these rows were right."""
-    return bool(planned.sequence.held.tables) and planned.sequence.computed > planned.rows.position
-
-
-def _rows(planned: PlannedRows, needs_draft: bool) -> SequenceRows:
-    """The token after each row of a step that was right."""
-    sequence, position = planned.sequence, planned.rows.position
-    tokens = sequence.tokens[position + 1 : sequence.computed + 1]
-    final = range(len(tokens) - 1, len(tokens)) if needs_draft else range(0)
-    return SequenceRows(tokens, position, sequence.held.tables, 1 if needs_draft else 0, final)
-
-
-def _next_row(sequence: TokenSequence, drafts: tuple[int, ...]) -> SequenceRows:
-    position = sequence.computed - 1 + len(drafts)
-    return SequenceRows(drafts[-1:], position, sequence.held.tables, 1, range(1))
-
+from engine.run.step import Computed
+from engine.speculation.draft_budget import Acceptance, Account, Worth, could_gain
+from engine.speculation.drafters import (
+    NOTHING,
+    Drafter,
+    Guess,
+    LookupDrafter,
+    ModelDrafter,
+    PredictionFollower,
+    drafted_by_model,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -109,9 +59,9 @@ class _Answer:
         return not self.to_wait
 
     def pause(self, *, was_tried: bool) -> None:
-        """After a guess of which nothing was tried, leave out steps: guessing takes time, and the more lanes the more.
+        """After a guess of which nothing was tried, leave out steps: guessing takes time in each lane.
 
-        A text that begins to repeat is noticed so much later, with the more certainty.
+        A text that begins to repeat is noticed that many steps later.
         """
         self.pause_steps = 0 if was_tried else min(2 * self.pause_steps + 1, MOST_PAUSE)
         self.to_wait = self.pause_steps + 1
@@ -154,15 +104,15 @@ class Speculation:
         return self._model is not None
 
     def due(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
-        """Those that are to be asked for drafts in the step to come, in which all of them decode."""
+        """The sequences to ask for drafts in the next step; all `sequences` decode in it."""
         if self.is_off or len(sequences) >= self._knee:
             return []
         return [sequence for sequence in sequences if self._answer(sequence).is_due() or self.follows]
 
     def drafts(self, rooms: Mapping[TokenSequence, int], most: int, lanes: int) -> dict[TokenSequence, tuple[int, ...]]:
-        """The tokens to try after the last of each sequence, no more than its room and `most` of all together.
+        """The tokens to try after the last token of each sequence; `most` tokens of all sequences together.
 
-        `rooms`: of those that are due, among so many lanes that decode.
+        rooms: the most tokens of each sequence that is due. lanes: how many sequences decode.
         """
         most = min(most, self._knee - lanes)
         if most <= 0:
@@ -176,9 +126,9 @@ class Speculation:
     def _chosen(
         self, guessed: Mapping[TokenSequence, _Answer], rooms: Mapping[TokenSequence, int], most: int, lanes: int
     ) -> dict[TokenSequence, tuple[int, ...]]:
-        """Those guessed tokens that are worth their rows, and are paid for."""
+        """The guessed tokens that are worth their rows and that the accounts can pay for."""
         hopes = {one: answer.acceptance.chances(answer.guess)[: rooms[one]] for one, answer in guessed.items()}
-        # Most guesses in text that does not repeat are hopeless at any price, which is not looked up then.
+        # Most guesses in text that does not repeat are hopeless at any price; then the price is not looked up.
         prices = self._worth.prices(lanes, most) if could_gain(sum(map(sum, hopes.values())), lanes) else []
         chances = []
         for sequence, answer in guessed.items():

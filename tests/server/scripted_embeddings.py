@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineNotReadyError
-from engine.run.pooling import unit_length
+from engine.run.embedding import unit_length
 
 EMBEDDING_SIZE = 16
 

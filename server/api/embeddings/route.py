@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 from engine.errors import EngineNotReadyError, InputLengthError, RequestError
 from engine.prompt import Prompt
-from engine.run.pooling import unit_length
+from engine.run.embedding import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.errors import AnswerCancelledError
 from server.fields.parameters import Parameter, honoured, ignored, ignored_header, refused, table_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.memory.block_digest import NO_SLOT, Node
 from engine.memory.memory import Memory
+from engine.memory.nodes import NO_SLOT, Node
 from engine.prompt import Prompt
 from engine.run.runner_protocol import NO_BLOCK, SequenceRows
 from engine.run.sequence import TokenSequence
@@ -103,7 +103,7 @@ class MemoryBench:
         kept = Counter(node.blocks[group] for node in self.nodes() if node.blocks[group] != NO_BLOCK)
         blocks = range(pool.n_blocks)
         assert [pool.references(block) for block in blocks] == [named[block] for block in blocks]
-        assert [pool.is_kept(block) for block in blocks] == [kept[block] == 1 for block in blocks]
+        assert [bool(pool._is_kept[block]) for block in blocks] == [kept[block] == 1 for block in blocks]
         assert max(kept.values(), default=0) <= 1
         assert sorted(pool._free) == [block for block in blocks if not named[block] and not kept[block]]
         assert pool.cached_blocks == sum(not named[block] for block in kept)

@@ -4,8 +4,7 @@ import pytest
 
 from engine.memory import cache_report, prefix_cache
 from engine.prompt import Prompt, Span
-from engine.request import CacheMiss, CacheReport, Request
-from engine.run.pooling import Pooling
+from engine.request import CacheMiss, CacheReport, Pooling, Request
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench

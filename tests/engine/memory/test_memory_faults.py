@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from engine.memory import prefix_cache
-from engine.memory.block_digest import Node
 from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.memory.memory import Memory
+from engine.memory.nodes import Node
 from engine.prompt import Prompt
 from engine.request import Request
 from engine.run.sequence import TokenSequence

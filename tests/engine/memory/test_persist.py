@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.memory import block_digest, persist, prefix_cache
-from engine.memory.block_digest import NO_SLOT
+from engine.memory import nodes, persist, prefix_cache
+from engine.memory.nodes import NO_SLOT
 from engine.prompt import Prompt, Span
 from engine.run.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench, prefix_of
@@ -52,9 +52,9 @@ def the_file(folder: Path) -> Path:
 
 
 def test_digests_are_what_they_were_when_a_file_was_written() -> None:
-    root = block_digest.root_digest(b"caller", "salt")
+    root = nodes.root_digest(b"caller", "salt")
     assert root.hex() == "ff48a3bd613c1f8e0ee6d575c3923dfc5d7c9ea3452188b26baa51176809784b"
-    block = block_digest.block_digest(root, PROMPT)
+    block = nodes.block_digest(root, PROMPT)
     assert block.hex() == "45f19923ad18f8b8a405dd529cb6f64e9fa06f68bc0333b60959fb09154cd58c"
 
 

@@ -1,6 +1,8 @@
-"""What counts as a step that hangs."""
+"""What counts as a step that hangs, and how long a request waits for a lane."""
 
-from engine.run.status import LEAST_SECONDS, MARGIN, StepWatch
+import pytest
+
+from engine.run.status import LEAST_SECONDS, MARGIN, LaneTime, StepWatch
 
 
 def watch_of(*steps: tuple[float, int]) -> StepWatch:
@@ -44,3 +46,26 @@ def test_a_step_that_ends_after_all_is_forgiven() -> None:
     assert watch.is_stuck(60)
     watch.end(60)
     assert not watch.is_stuck(61)
+
+
+def test_there_is_no_wait_while_lanes_are_free_or_before_anything_was_measured() -> None:
+    time = LaneTime(lanes=4)
+    assert time.wait(before=100) == 0
+    time.note(8.0)
+    assert time.wait(before=0) == time.wait(before=3) == 0
+
+
+def test_each_request_before_takes_its_share_of_the_lanes() -> None:
+    time = LaneTime(lanes=4)
+    time.note(8.0)
+    assert [time.wait(before) for before in (4, 5, 11)] == [2.0, 4.0, 16.0]
+
+
+def test_the_mean_follows_the_newest_requests() -> None:
+    time = LaneTime(lanes=1)
+    time.note(1.0)
+    time.note(2.0)
+    assert time.wait(before=1) == pytest.approx(1.2)
+    for _ in range(40):
+        time.note(5.0)
+    assert time.wait(before=1) == pytest.approx(5.0, rel=0.01)

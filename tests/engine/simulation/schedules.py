@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.errors import EngineFaultError
-from engine.memory.block_digest import root_digest
+from engine.memory.nodes import root_digest
 from engine.request import FinishEvent, FinishReason, Request
 from engine.run.runner_protocol import SequenceRows
 from engine.run.sequence import TokenSequence

@@ -12,8 +12,7 @@ from engine.errors import OctavoError
 from engine.request import Event, Request
 from engine.run.runner_protocol import ModelRunner
 from engine.run.sequence import TokenSequence
-from engine.speculation.draft_budget import Account
-from engine.speculation.draft_value import Worth
+from engine.speculation.draft_budget import Account, Worth
 from engine.speculation.speculation import Speculation
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.loop_bench import Bench, Heard, essence

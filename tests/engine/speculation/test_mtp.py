@@ -14,7 +14,8 @@ from engine.run.sequence import TokenSequence
 from engine.run.step import Computed, PlannedRows
 from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
-from engine.speculation.speculation import ModelDrafter, Speculation
+from engine.speculation.drafters import ModelDrafter
+from engine.speculation.speculation import Speculation
 from tests.engine.logit_keeper import LogitKeeper
 from tests.engine.runners import GOLDEN, loaded
 from tests.engine.scripted import a_request

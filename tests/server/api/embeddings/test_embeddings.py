@@ -11,7 +11,7 @@ import pytest
 from openai.types import CreateEmbeddingResponse
 
 from engine.errors import EngineFaultError
-from engine.run.pooling import unit_length
+from engine.run.embedding import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.api.embeddings.route import EMBEDDING_PARAMETERS
 from server.fields.parameters import Handling

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from engine.run.pace import Pace
-from engine.speculation.draft_budget import Acceptance
-from engine.speculation.draft_value import STEPS_TO_PROBE, STEPS_WITH_DRAFTS, Worth
+from engine.speculation.draft_budget import STEPS_TO_PROBE, STEPS_WITH_DRAFTS, Acceptance, Worth
 from engine.speculation.drafters import FIRST_LIKELIHOODS, Guess, looked_up
 
 STEP = 0.02

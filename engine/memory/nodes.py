@@ -1,4 +1,7 @@
-"""The chain of full blocks that a sequence begins with, as nodes of a tree that all sequences of one caller share."""
+"""Nodes of the tree of cached blocks, their digests, and what one sequence holds.
+
+A sequence begins with a chain of full blocks. All sequences of one caller share the tree of these chains.
+"""
 
 import hashlib
 from array import array
@@ -6,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Optional
 
+from engine.request import CacheReport
 from engine.run.runner_protocol import NO_BLOCK
 
 DIGEST_BYTES = 32
@@ -24,7 +28,7 @@ class Node:
     tokens: tuple[int, ...]
     depth: int  # blocks up to its end
     blocks: list[int]  # of each group, or NO_BLOCK
-    state: int = NO_SLOT  # the slot that holds the recurrent state at its end
+    state: int = NO_SLOT  # the slot that holds the state at its end
     children: dict[bytes, "Node"] = field(default_factory=dict)
     users: int = 0  # sequences that begin with it
     used_at: float = 0.0  # the clock of eviction when its last user left
@@ -40,6 +44,32 @@ class Node:
     def is_gone(self) -> bool:
         """Whether it was taken out of the tree."""
         return self.parent is None and self.depth > 0
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What a sequence has of the memory, which alone writes it.
+
+    Blocks, a state slot and a path in the tree while the sequence has a lane; else nothing.
+
+    What was found in the prefix cache is kept when the lane is taken away.
+    """
+
+    computed: int = 0  # leading tokens whose keys and values are in the blocks
+    tables: tuple[list[int], ...] = ()  # the block table of each group of layers
+    state_slot: int = 0  # where its state is, if the model has layers with state
+    path: list[Node] = field(default_factory=list)  # the root, then the node of each full block that is in the tree
+    begins: list[int] = field(default_factory=list)  # of each group: blocks that no row sees any more
+    fork: int = 0  # tokens that earlier sequences began with, too: their like will need the state there
+    rolling: Node | None = None  # the node whose snapshot moves on as the sequence decodes
+    added_from: int | None = None  # the first place of the path where the sequence added to the tree
+    cached_tokens: int = 0  # of the prompt, that were in the prefix cache when the sequence first got a lane
+    cache_report: CacheReport | None = None  # where the request asked for it
+
+    def clear(self) -> None:
+        """The lane is taken away."""
+        self.computed, self.tables, self.state_slot = 0, (), 0
+        self.path, self.begins, self.fork, self.rolling, self.added_from = [], [], 0, None, None
 
 
 def root_digest(caller: bytes, salt: str) -> bytes:

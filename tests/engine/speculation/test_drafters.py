@@ -1,10 +1,10 @@
-"""Guesses by look-up: what followed the last tokens when they occurred before."""
+"""Guesses by look-up, and from the text that a request predicted."""
 
 import random
 
 import pytest
 
-from engine.speculation.drafters import MOST_COMPARED, LookupDrafter, TextIndex, agreement
+from engine.speculation.drafters import MOST_COMPARED, LookupDrafter, PredictionFollower, TextIndex, agreement
 
 
 def guess(tokens: list[int], most: int = 4) -> tuple[int, ...]:
@@ -65,3 +65,56 @@ def test_the_more_agrees_the_more_is_expected() -> None:
     text = list(range(50))
     long = LookupDrafter().guess([*text, *text[:40]], 3)
     assert short.kinds[0] < long.kinds[0] and long.kinds == tuple(sorted(long.kinds))
+
+
+PROMPT = [90, 91]
+TEXT = tuple(range(10, 40))
+
+
+def follower(prediction: tuple[int, ...] = TEXT) -> PredictionFollower:
+    return PredictionFollower(prediction, len(PROMPT))
+
+
+def predicted_guess(follower: PredictionFollower, answer: list[int], most: int = 3) -> tuple[int, ...]:
+    return follower.guess([*PROMPT, *answer], most).tokens
+
+
+def test_an_answer_is_expected_to_begin_as_predicted() -> None:
+    assert predicted_guess(follower(), []) == (10, 11, 12)
+
+
+def test_the_place_moves_on_with_the_answer() -> None:
+    one = follower()
+    assert predicted_guess(one, [10, 11, 12, 13]) == (14, 15, 16)
+    assert predicted_guess(one, [10, 11, 12, 13, 14]) == (15, 16, 17)
+    assert one.accepted == 5
+
+
+def test_behind_its_end_nothing_is_guessed() -> None:
+    assert predicted_guess(follower(), list(TEXT)) == ()
+
+
+def test_an_answer_that_goes_another_way_is_found_again() -> None:
+    one = follower()
+    assert predicted_guess(one, [10, 11, 77]) == ()
+    assert predicted_guess(one, [10, 11, 77, 20]) == ()
+    assert predicted_guess(one, [10, 11, 77, 20, 21]) == (22, 23, 24)
+    assert predicted_guess(one, [10, 11, 77, 20, 21, 22]) == (23, 24, 25)
+    assert one.accepted == 3  # 10, 11 and 22: the others were not expected
+
+
+def test_what_comes_behind_is_preferred_to_what_came_before() -> None:
+    one = follower((1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 7))
+    assert predicted_guess(one, [1, 2, 3, 9, 1, 2], 2) == (5, 6)
+    assert predicted_guess(one, [1, 2, 3, 9, 1, 2, 9, 1, 2], 1) == (7,)
+    assert predicted_guess(one, [1, 2, 3, 9, 1, 2, 9, 1, 2, 9, 1, 2], 1) == (7,)
+
+
+def test_a_token_of_it_counts_once_however_often_it_comes() -> None:
+    one = follower((1, 2, 3, 4))
+    one.follow([*PROMPT, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4])
+    assert one.accepted == 4
+
+
+def test_a_prediction_of_one_token_is_one() -> None:
+    assert predicted_guess(follower((5,)), []) == (5,) and predicted_guess(follower((5,)), [6]) == ()
