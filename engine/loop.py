@@ -27,7 +27,7 @@ Delivery = tuple[EventStream, Event | OctavoError]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A sequence with what lies around it: its text and the stream that its reader holds."""
+    """A sequence, its text, and the stream that its reader holds."""
 
     sequence: TokenSequence
     output: RequestOutput
@@ -56,7 +56,7 @@ class EngineLoop:
         publish: Callable[[list[Delivery], StepReport | None], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`clock`: seconds, monotonic; the only one that the engine goes by."""
+        """`clock`: seconds, monotonic; the engine uses no other clock."""
         self._runner = runner
         self._scheduler = scheduler
         self._sampler = sampler
@@ -110,8 +110,9 @@ class EngineLoop:
     def step(self) -> None:
         """Advance every running sequence, or at least some of them.
 
-        What it has for readers is published while the next step is computed, or now if there is none: handing it over
-        wakes the event loop, whose work then takes the time of one thread of the team and not of all.
+        The events of a step are published while the next step is computed, or at once if there is no next step.
+        Publishing wakes the event loop. While a step is computed, that costs the time of one thread; between steps all
+        threads of the team would wait.
         """
         began = self._clock()
         plan = self._scheduler.schedule()
@@ -135,7 +136,7 @@ class EngineLoop:
             self._publish()
 
     def _take_commands(self) -> None:
-        """Obey what has arrived; wait for the first command only while there is no work."""
+        """Obey the commands that have arrived. Without work, wait for the first command."""
         if not self._scheduler.has_work:
             self._obey(self._inbox.get())
         while not self._inbox.empty():
@@ -158,7 +159,7 @@ class EngineLoop:
                 self._stopping = True
 
     def _end_overdue(self) -> None:
-        """End what has no time left and no token to come with the next step; the others end with that token."""
+        """End sequences whose time is up and that get no token from the next step; others end with their next token."""
         now = self._clock()
         for sequence in [sequence for sequence in self._timed if _is_due(sequence, now)]:
             if not self._scheduler.is_answering(sequence):
@@ -169,7 +170,7 @@ class EngineLoop:
                 self._finish(sequence, job.output.finish_reason, now, stop=job.output.stop)
 
     def _run(self, plan: StepPlan) -> list[Computed]:
-        """Compute the plan, and note who took part in the step. After a fault its sequences go on alone, if at all."""
+        """Compute the plan. After a fault in a step of several sequences, each of them is computed alone."""
         for sequence, error in plan.faults:
             self._fail(sequence, error)
         self._note_start(plan)
@@ -207,7 +208,7 @@ class EngineLoop:
                 course.decode_lanes += lanes
 
     def _answer(self, computed: list[Computed]) -> int:
-        """Go on with each sequence that has no more to be computed: the only loop over a step's outputs.
+        """Choose the next token of each sequence that is computed to its end. No other loop runs over a step's outputs.
 
         Returns how many drafts were right.
         """
@@ -241,9 +242,10 @@ class EngineLoop:
                 sequence.prompt_logprobs.append(self._sampler.logprob(row, token, top))
 
     def _continue(self, step: Computed, now: float) -> int:
-        """Choose the next token and append it, and so on as long as it is the one that the next row was guessed to be.
+        """Choose the next token and append it. While the token equals the next draft, go on with the row of that draft.
 
-        Returns how many were. What the rows behind them have left in blocks is written over before it is seen.
+        Returns how many drafts were right. Rows of wrong drafts have filled blocks; later rows overwrite what is there
+        before any row reads it.
         """
         sequence, drafts, accepted = step.planned.sequence, step.planned.drafts, 0
         if sequence.max_new_tokens == 0:
@@ -274,7 +276,7 @@ class EngineLoop:
         return token
 
     def _draft(self, computed: list[Computed], plan: StepPlan, began: float) -> float:
-        """Have the model's own draft block guess for the next step; returns when that ended."""
+        """Have the model's own draft block guess for the next step. Returns the time at the end."""
         try:
             rounds = self._scheduler.speculation.follow(computed)
         except Exception:
@@ -346,7 +348,7 @@ def _is_due(sequence: TokenSequence, now: float) -> bool:
 
 
 def _report(plan: StepPlan, seconds: float, accepted: int) -> StepReport | None:
-    """Describe a step; one that had nothing to compute is none."""
+    """Describe a step; None if the step had no rows."""
     if not plan.rows:
         return None
     return StepReport(

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["EngineService", "EngineStatus", "EventStream", "LaneStatus", "StepReport"]
 
-TEXTS_PER_LANE = 2  # of one call of `embed` that are open at once: one runs, and the next is there when it ends
+TEXTS_PER_LANE = 2  # open texts of one call of `embed`, per lane: one runs, and the next one waits
 
 
 class EngineService:
@@ -44,7 +44,7 @@ class EngineService:
     ) -> None:
         """`pooling`: how the model makes embeddings; None where it makes none."""
         memory = Memory(runner, config.lanes, cache_folder=config.cache_dir, identity=config.cache_identity)
-        memory.load()  # here and not in start(), whose thread has connections to answer
+        memory.load()  # not in start(): the event loop's thread has connections to answer then
         self.context_length = _most_tokens(memory, runner.context_length)
         self._runner = runner
         self._tokenizer = tokenizer
@@ -108,7 +108,7 @@ class EngineService:
             await asyncio.to_thread(self._thread.join)
         if not self._runner_closed:
             self._runner_closed = True
-            if is_sound:  # what a broken engine left is not to be trusted
+            if is_sound:  # the blocks of a broken engine are not trusted
                 await asyncio.to_thread(self._memory.save)
             self._runner.close()
 
@@ -133,9 +133,9 @@ class EngineService:
         caller: bytes = b"",
         cache_salt: str = "",
     ) -> Embeddings:
-        """Queue texts for their embeddings; a few at a time, so that one call does not fill the queue.
+        """Queue texts for their embeddings, a few at a time, so that one call does not fill the queue.
 
-        Raises at once as `submit` does, with the place of a text that is at fault: input[2].
+        Raises at once as `submit` does; the error names the text at fault: input[2].
         """
         self._check_ready()
         if self._pooling is None:
@@ -194,7 +194,7 @@ class EngineService:
             raise EngineNotReadyError("The engine has stopped after an internal fault; restart the server.")
 
     def _check_request(self, request: Request) -> int:
-        """Return how many tokens the request may generate: the context is its end if nothing else is."""
+        """Return how many tokens the request may generate: at most what the context has room for."""
         least = 1 if request.prompt_logprobs is None else 0
         assert request.prompt and (request.max_tokens is None or request.max_tokens >= least)
         sampling = request.sampling
@@ -254,7 +254,7 @@ class EngineService:
                 observe(report)
 
     def _follow_up(self, stream: EventStream) -> None:
-        """Do what waited for the end of a request; a fault in it ends no other."""
+        """Do what waited for the end of a request. A fault there ends no other request."""
         try:
             self._on_end.pop(stream, lambda: None)()
         except Exception:

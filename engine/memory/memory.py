@@ -96,9 +96,9 @@ class Memory:
     # The life of a sequence
 
     def attach(self, sequence: TokenSequence) -> None:
-        """Give a sequence its state slot, and what the prefix cache holds of its tokens, when it gets a lane.
+        """Give a sequence that gets a lane its state slot, and what the prefix cache holds of its tokens.
 
-        At least its last token stays to be computed. One that was preempted begins again in the same way.
+        At least its last token stays to be computed. A preempted sequence begins again in the same way.
         """
         held = sequence.held
         assert not held.path
@@ -117,10 +117,10 @@ class Memory:
             raise
 
     def catch_up(self, sequence: TokenSequence) -> int:
-        """Give a sequence what others have computed of its tokens since it was attached; returns how many it gained.
+        """Give a sequence what others have computed of its tokens since it was attached; returns the tokens gained.
 
-        To be called before its rows are planned, as long as more than one token is pending: of answers to one prompt,
-        and of equal prompts that arrived together, only the first computes what they share.
+        To be called before rows are planned, while more than one token is pending. So of answers to one prompt, and of
+        equal prompts that arrived together, only the first computes what they share.
         """
         taken = self._take_cached(sequence)
         if taken and not sequence.standing.preemptions:
@@ -191,7 +191,7 @@ class Memory:
         sequence.held.cached_tokens = 0
 
     def drop_cached(self, sequence: TokenSequence) -> None:
-        """Cache nothing any more of a caller's division that a sequence belonged to and none that runs does."""
+        """Drop all that is cached of the sequence's division; no running sequence may belong to that division."""
         self._cache.drop_root(_digest_of(sequence))
 
     def _release(self, held: Held) -> None:
@@ -280,7 +280,7 @@ class Memory:
                     self._put(held, group, index, self._cache.share(node, group))
 
     def _snapshot(self, sequence: TokenSequence) -> None:
-        """Keep the state where prompts part, where one's last full block ends, at regular places, and at the end."""
+        """Keep the state where prompts part, where the last full block ends, at regular places, and at the end."""
         held = sequence.held
         position, node = held.computed, held.path[-1]
         if position != node.depth * self._block_tokens or node.state != NO_SLOT:
@@ -323,7 +323,7 @@ class Memory:
             held.added_from = len(held.path) - 1
 
     def _last_boundary(self, sequence: TokenSequence) -> int:
-        """The end of the last full block that a prompt like this could go on from."""
+        """The end of the last full block that an equal prompt could go on from."""
         return (len(sequence.tokens) - 1) // self._block_tokens * self._block_tokens
 
 

@@ -46,7 +46,7 @@ class _BrokenFileError(Exception):
 
 
 def save(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Replace the file of `identity` at once, or log why not; what is worth least is left out if it gets too long."""
+    """Replace the file of `identity` at once, or log why not. If it gets too long, what is worth least is left out."""
     try:
         own = _own(folder)
         handle, temporary = tempfile.mkstemp(prefix="prefix-", suffix=".tmp", dir=own)  # of mode 0600
@@ -67,7 +67,7 @@ def save(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str, l
 
 
 def load(cache: PrefixCache, runner: ModelRunner, folder: Path, identity: str) -> None:
-    """Fill an empty cache with what was saved under `identity`; whatever is broken is left out, and logged."""
+    """Fill an empty cache with what was saved under `identity`. Broken records are left out, and logged."""
     try:
         path = _path(_own(folder), identity)
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
@@ -257,7 +257,7 @@ class _Loading:
         return all(self._cache.pools[group].free_blocks for group in record.blocks)
 
     def _new_node(self, record: _Record) -> Node | None:
-        """A node for a record whose parent is there and that is not; else None."""
+        """A new node for a record. None if the parent is missing, or if the node is there already."""
         root = record.parent == FIRST
         parent = self._cache.root(record.parent_digest) if root else self._nodes.get(record.parent)
         if parent is None or parent.digest != record.parent_digest:

@@ -1,6 +1,6 @@
-"""One request's events as an async iterator; what a slow reader has not fetched yet is joined, never dropped.
+"""One request's events as an async iterator. Texts that a slow reader has not fetched are joined, never dropped.
 
-A listener may take texts in the place of a reader who waits, which wakes no task.
+A listener may take texts in place of a waiting reader: that wakes no task.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class EventStream:
         self._wake_reader()
 
     def listen(self, listener: Callable[[TextEvent], bool]) -> None:
-        """While the reader waits, offer each text to `listener` instead; what it refuses, by False, wakes the reader.
+        """While the reader waits, offer each text to `listener` first; a text that it refuses (False) wakes the reader.
 
-        A reader who does not wait is busy with what came before. A listener's fault aborts the request, and is raised
-        to the reader.
+        While the reader is busy with earlier events, texts are kept for the reader. A fault of the listener aborts the
+        request and is raised to the reader.
         """
         self._listener = listener
 
@@ -87,7 +87,7 @@ class EventStream:
         assert self._listener is not None
         try:
             return self._listener(text)
-        except Exception as error:  # not for whoever delivers, who has other streams to serve
+        except Exception as error:  # not raised here: the caller has other streams to serve
             self._request_abort()
             self._end = error
             self._wake_reader()
@@ -102,7 +102,7 @@ class EventStream:
     def _close(self) -> None:
         self._closed = True
         self._end = None
-        self._listener = None  # which may hold whoever holds the stream
+        self._listener = None  # the listener may refer to the stream's owner
         self._wake_reader()
 
     def _wake_reader(self) -> None:
