@@ -1,8 +1,8 @@
 """Computes a step: fills the inputs of its program, looks up embeddings, runs the program, and gives back logits.
 
-A step's inputs say where its rows are, which blocks they see, and which rows need logits or final hidden states. The residual stream gets the
-rows' embeddings. A model's own draft block runs on the same threads: from the final state of a token, and the token
-after, to logits of the next one.
+A step's inputs say where its rows are, which blocks they see, and which rows need logits or final hidden states. A
+model's own draft block runs on the same threads: from the final state of a token, and the token after it, to logits of
+the next one.
 """
 
 from collections.abc import Callable, Sequence
