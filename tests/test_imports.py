@@ -20,6 +20,7 @@ ENGINE_DOORS = (
     "engine/sampling/sampler.py",
     "engine/weights/files/gguf_tensors.py",
     "engine/weights/load.py",
+    "engine/weights/mapping/config.py",  # the frequencies of rotary positions
     "engine/weights/quantize.py",
 )
 

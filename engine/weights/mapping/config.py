@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.families.rope import rotary_frequencies
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.json_file import read_json_object
 from engine.weights.files.metadata import MAX_INT32, Metadata
 from engine.weights.mapping.recipe import Float32
+from kernels.attention.angles import rotary_frequencies
 
 Values = dict[str, MetadataValue]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.families.rope import cosine_and_sine, rotary_frequencies, rotary_table
+from kernels.attention.angles import cosine_and_sine, rotary_frequencies, rotary_table
 
 
 @pytest.mark.parametrize("base", [10_000.0, 100_000.0, 500_000.0, 1_234.5])
