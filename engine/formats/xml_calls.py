@@ -9,7 +9,7 @@ from engine.formats.marks import split_at_mark
 from engine.formats.parameters import ALL_TYPES, as_json, json_types, parameter_schema
 from engine.formats.parts import Tool
 from engine.formats.reader import Reader, Steps, Tags, drop
-from engine.formats.xml_grammar import Kind, parameters_rule
+from engine.formats.xml_grammar import Kind, ParameterTags, parameters_rule
 
 if TYPE_CHECKING:
     from engine.formats.grammar import Grammar
@@ -88,8 +88,9 @@ class XmlCalls:
         return endings
 
     def calls_rule(self, grammar: "Grammar", tools: Mapping[str, Tool], *, parallel: bool) -> str:
+        tags = ParameterTags(self.parameter, self.key_ends, tuple(self.endings()), self.padding)
         calls = [
-            f"{grammar.text(self.call[0] + name + self.call[1] + LINE)} {parameters_rule(self, grammar, tool)}"
+            f"{grammar.text(self.call[0] + name + self.call[1] + LINE)} {parameters_rule(tags, grammar, tool)}"
             f" {grammar.text(self.call[2] + LINE)}"
             for name, tool in tools.items()
         ]

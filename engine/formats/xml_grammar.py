@@ -3,16 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from engine.constraints.rules import json_schema_rule, regex_rule
 from engine.errors import RequestError
 from engine.formats.grammar import ANY_TEXT, Grammar, regex
 from engine.formats.parameters import json_types, resolved, type_of
 from engine.formats.parts import Tool
-
-if TYPE_CHECKING:
-    from engine.formats.xml_calls import XmlCalls
 
 Kind = Literal["text", "json", "schema"]
 
@@ -30,7 +27,17 @@ _LOOKS_LIKE = {
 }
 
 
-def parameters_rule(form: "XmlCalls", grammar: Grammar, tool: Tool) -> str:
+@dataclass(frozen=True, slots=True)
+class ParameterTags:
+    """The tags around the parameters of a call, in one format."""
+
+    around: tuple[str, str]  # before the key, after the value
+    key_ends: tuple[tuple[str, Kind], ...]  # after the key, and what this says of the value
+    endings: tuple[str, ...]  # what ends a value, as text in it would
+    padding: str  # one on each side of a value, no part of it
+
+
+def parameters_rule(tags: ParameterTags, grammar: Grammar, tool: Tool) -> str:
     """All parameters of a call, in the schema's order."""
     schema = tool.parameters
     if tool.strict:
@@ -41,12 +48,12 @@ def parameters_rule(form: "XmlCalls", grammar: Grammar, tool: Tool) -> str:
     required = listed if isinstance(listed, list) else []
     known |= {key: {} for key in required if key not in known}
     terms = [
-        _Parameter(form, grammar, tool, key, value).rule() + ("" if key in required else "?")
+        _Parameter(tags, grammar, tool, key, value).rule() + ("" if key in required else "?")
         for key, value in known.items()
     ]
     more = schema.get("additionalProperties", False)
     if more is not False and not known:
-        terms.append(_Parameter(form, grammar, tool, None, more).rule() + "*")
+        terms.append(_Parameter(tags, grammar, tool, None, more).rule() + "*")
     return " ".join(terms)
 
 
@@ -65,7 +72,7 @@ def _check_object(schema: Mapping[str, object], param: str) -> None:
 class _Parameter:
     """One parameter of one tool."""
 
-    form: "XmlCalls"
+    tags: ParameterTags
     grammar: Grammar
     tool: Tool
     key: str | None  # None: any name
@@ -112,8 +119,8 @@ class _Parameter:
 
     def _text(self, body: str | None, types: frozenset[str]) -> str:
         """A string as it is. What could be taken for JSON of the other types is no string."""
-        form, grammar = self.form, self.grammar
-        padding = f'"{json.dumps(form.padding)[1:-1]}"'
+        tags, grammar = self.tags, self.grammar
+        padding = f'"{json.dumps(tags.padding)[1:-1]}"'
         inner = body or ANY_TEXT
         taken_for = types - {"string"} if self._key_end("text") is None else frozenset()
         for pattern in sorted({_LOOKS_LIKE[each] for each in taken_for}):
@@ -121,9 +128,9 @@ class _Parameter:
         inner = grammar.terminal(inner)
         # Free text may do without the padding after it: models forget it, and the parser minds neither.
         whole = f"{padding} {inner}" if body is None else f"{padding} {inner} {padding}"
-        endings = [form.parameter[1], *form.endings()]
-        without = endings if body is not None else [tag for tag in endings if tag != form.parameter[1]]
-        return f"{self._open('text')} {grammar.until(form.parameter[1], body=whole, without=without)} {self._line()}"
+        endings = [tags.around[1], *tags.endings]
+        without = endings if body is not None else [tag for tag in endings if tag != tags.around[1]]
+        return f"{self._open('text')} {grammar.until(tags.around[1], body=whole, without=without)} {self._line()}"
 
     def _json(self, schema: Mapping[str, object]) -> str:
         root = self.tool.parameters
@@ -131,7 +138,7 @@ class _Parameter:
         param = self.grammar.param(self.tool)
         where = param if self.key is None else f"{param}.properties.{self.key}"
         value = json_schema_rule({**shared, **schema}, param=where, strict=self.tool.strict)
-        padding, close = self.form.padding, self.form.parameter[1]
+        padding, close = self.tags.padding, self.tags.around[1]
         value = f"{self.grammar.text(padding)} {self.grammar.rule('value', value)} {self.grammar.text(padding + close)}"
         return f"{self._open('json')} {value} {self._line()}"
 
@@ -151,13 +158,13 @@ class _Parameter:
 
     def _open(self, kind: Kind) -> str:
         end = self._key_end(kind) or self._key_end("schema") or ""
-        before = self.form.parameter[0]
+        before = self.tags.around[0]
         if self.key is None:
             return f"{self.grammar.text(before)} /[A-Za-z_][A-Za-z0-9_]*/ {self.grammar.text(end)}"
         return self.grammar.text(before + self.key + end)
 
     def _key_end(self, kind: Kind) -> str | None:
-        return next((end for end, each in self.form.key_ends if each == kind), None)
+        return next((end for end, each in self.tags.key_ends if each == kind), None)
 
     def _line(self) -> str:
         return '"\\n"'

@@ -1,6 +1,7 @@
 """The server's side of the template worker: what its replies mean."""
 
 import json
+import queue
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from engine.errors import ModelFileError, TemplateError
 from engine.sandbox.worker_process import WorkerBrokenError, WorkerProcess
 
+WORKERS = 2
 WORKER = Path(__file__).with_name("template_worker.py")
 
 
@@ -20,10 +22,15 @@ class BrokenTemplateError(TemplateError):
 
 
 class TemplateProcess:
-    """One worker process. A rendering takes about a millisecond."""
+    """Worker processes for chat templates. A rendering takes about a millisecond, and at most a second.
+
+    A costly rendering holds up only those that find every worker busy. A worker is started when the others are busy.
+    """
 
     def __init__(self) -> None:
-        self._worker = WorkerProcess(WORKER, "renders chat templates")
+        self._free: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
+        for _ in range(WORKERS):
+            self._free.put(WorkerProcess(WORKER, "renders chat templates"))
 
     def compile(self, source: str, what: str = "The model's chat template") -> None:
         """Raises ModelFileError, which calls it `what`, for a template that cannot be compiled."""
@@ -49,14 +56,17 @@ class TemplateProcess:
 
     def _ask(self, source: str, variables: Mapping[str, object] | None, *, names: bool = False) -> tuple[str, str]:
         """Kind of reply (text, refused, failed, limit) and its words."""
+        worker = self._free.get()
         try:
-            kind, words = self._worker.ask({"source": source, "variables": variables, "names": names})
+            kind, words = worker.ask({"source": source, "variables": variables, "names": names})
         except WorkerBrokenError:
             return "limit", "it takes too much time or memory"
+        finally:
+            self._free.put(worker)
         return kind, words
 
 
 @cache
 def shared_process() -> TemplateProcess:
-    """The one worker of this server."""
+    """The workers of this server."""
     return TemplateProcess()
