@@ -1,8 +1,6 @@
-"""What the machine has: cores, memory, bandwidth, tiers, and a folder for caches.
+"""Facts about the machine, which `octavo doctor` and the start-up banner tell, and the folder of caches.
 
-Facts about the machine: what `octavo doctor` and the start-up banner tell.
-
-The cache folder as the engine sees it: trouble with it is an error that a user may read.
+Trouble with the folder is an error that a user may read.
 """
 
 from collections.abc import Sequence

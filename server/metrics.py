@@ -1,12 +1,8 @@
-"""What /metrics tells: counters and histograms, kept without locks.
+"""What /metrics tells: how long requests wait and run, what the lanes do, how fast the weights are read.
 
-What /metrics tells: how long requests wait and run, what the lanes do, how fast the weights are read.
-
-All label sets are fixed: what a client sends never becomes a label.
-
-Figures that change with each token, step or response: plain numbers, put into Prometheus' terms when asked.
-
-prometheus_client's own counters take a lock and several calls for each addition, on the cores that compute.
+All label sets are fixed: what a client sends never becomes a label. Figures that change with each token, step or
+response are plain numbers, put into Prometheus' terms when asked: prometheus_client's own counters take a lock and
+several calls for each addition, on the cores that compute.
 """
 
 import collections

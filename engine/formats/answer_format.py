@@ -1,8 +1,6 @@
-"""The format of a model's answers: its marks, its calls, the parser and the grammar that belong to them.
+"""How one model writes its answers: the door to the parsing of answers, and to the grammars that limit answers.
 
-How one model writes its answers: the door to their parsing and to the grammars that limit them.
-
-Whole grammars of answers: thinking as the model likes, then what the request asks for.
+A grammar covers a whole answer: thinking as the model likes, then what the request asks for.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,7 @@
-"""Tool calls whose arguments are JSON: a list or an object with a name, or a name before its object.
+"""Tool calls whose arguments are JSON, copied out of the stream byte for byte without being built.
 
-Calls as a name and a JSON object between tags: DeepSeek V3, R1 and V3.1, and Kimi K2.
-
-Copies JSON values out of the stream, byte for byte, without building them.
-
-Calls as JSON objects with a name and arguments: Qwen and Hermes between tags, Llama 3 bare or after its tag.
+Objects with a name and arguments: Qwen and Hermes between tags, Llama 3 bare or after its tag. A name before an
+object, between tags: DeepSeek V3, R1 and V3.1, and Kimi K2.
 """
 
 import re

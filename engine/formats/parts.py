@@ -1,10 +1,7 @@
-"""The tools that a request declares, and the parts that an answer has: text, thinking and calls.
+"""The tools that a request declares, and the parts of an answer in the order in which the model wrote them.
 
-What an answer is made of, in the order in which the model wrote it.
-
-The tools of a request, as far as the engine has to know them.
-
-Tools in words: for templates that write calls but never say which tools there are, such as DeepSeek V3.1's.
+Some templates write calls but never say which tools there are, such as DeepSeek V3.1's: for them the tools are put in
+words.
 """
 
 import json

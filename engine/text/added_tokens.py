@@ -1,10 +1,6 @@
-"""Added tokens: where they stand in a text, and which of them a user's text may not write.
+"""Added tokens in a text, found as the library `tokenizers` finds them, flags and all (its added_vocabulary.rs).
 
-Added tokens in a text, found as the library `tokenizers` finds them, flags and all (its added_vocabulary.rs).
-
-Our own search serves chats too: what a guard character stands in is quoted, and quoted tokens are plain text.
-
-Finding special tokens in text, and guarding those that are quoted.
+Our own search serves chats too: text that carries a guard character is quoted, and a quoted token is plain text.
 """
 
 import re

@@ -1,11 +1,7 @@
-"""Chat templates: found in a model's files, rendered in a process of their own, with what each of them can.
-
-Chat messages to the model's prompt, by the template that the model brings.
+"""Chat messages to the model's prompt, by the template that the model brings or that stands in a file of its own.
 
 Special tokens that are quoted inside messages, tools and other values get a guard character before the template sees
-them, so that the tokenizer can tell them from those that the template itself writes.
-
-Reads a chat template that stands in a file of its own.
+them. So the tokenizer can tell quoted tokens from the tokens that the template itself writes.
 """
 
 import json

@@ -1,11 +1,7 @@
-"""From tokens to text: whole characters only, and nothing of a stop string.
+"""Generated tokens to text as they come: whole characters only, and nothing that may still become a stop string.
 
-Generated tokens to text as they come: a character is given out only when all of its bytes are there.
-
-Stop strings in streamed text: text is held back while it may still become a stop string.
-
-An Aho-Corasick automaton reads each character once. Its state's depth is the length of the longest end of the text that
-begins some stop string: exactly what has to be held back.
+Stop strings are found by an Aho-Corasick automaton, which reads each character once. The depth of its state is the
+length of the longest end of the text that begins some stop string: exactly what has to be held back.
 """
 
 import codecs

@@ -1,11 +1,8 @@
-"""How a text is cut before its tokens are found, by a name in GGUF or by tokenizer.json.
+"""The pre-tokenizers of byte-level BPE: expressions that cut a text into words, by their names in `tokenizer.ggml.pre`.
 
-Recognizes the pre-tokenizer of a tokenizer.json by its expressions, which are compared and never run.
-
-The pre-tokenizers of byte-level BPE, by their names in `tokenizer.ggml.pre`: expressions that cut text to words.
-
-Each expression cuts the pieces that the one before it left, matches and gaps alike, as the models' own tokenizer.json
-files have it. Which name means which expressions is the GGUF format's convention, as llama.cpp keeps it.
+Each expression cuts the pieces that the expression before it left, matches and gaps alike, as the models' own
+tokenizer.json files have it. Which name means which expressions is the GGUF format's convention, as llama.cpp keeps
+it. The pre-tokenizer of a tokenizer.json is recognized by its expressions, which are compared and never run.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Text to token ids and back, for the tokenizers that GGUF files carry.
 
-A chat as its template wrote it, with the marks that tell the template's own control tokens from quoted ones.
+A chat comes as its template wrote the chat, with marks that tell the template's own control tokens from quoted ones.
 """
 
 from collections.abc import Mapping

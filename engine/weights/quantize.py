@@ -1,16 +1,12 @@
-"""Blocks of floats -> the types that `octavo convert` and --quantize write, in the layouts that kernels/quant/ draws.
+"""Rows of floats to the types that `octavo convert` and --quantize write, in the layouts that kernels/quant/ draws.
 
-Floats of other widths: F32, F16 and BF16, each the nearest to the value.
+F32, F16 and BF16 take the nearest value. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded as the reference quantizers of
+ggml round them: element by element, or by the extremes of a block, so the bits are the same on every machine. Q4_0
+and Q5_0 map the value furthest from zero to the lowest number; Q4_1 and Q5_1 spread their numbers from the smallest
+value to the largest.
 
-Rows of floats -> Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1, as the reference quantizers of ggml round them.
-
-All is element by element, or by the extremes of a block, so the bits are the same on every machine. Q4_0 and Q5_0 map
-the value furthest from zero to the lowest number; Q4_1 and Q5_1 spread theirs from the smallest to the largest.
-
-Blocks of floats -> Q4_K, Q5_K and Q6_K, in the layouts that kernels/quant/ draws.
-
-kernels/quant/fit.py finds the scale, and minimum, of each sub-block. These are rounded to multiples of the block's own,
-and then each value takes the nearest number under the rounded ones.
+Q4_K, Q5_K and Q6_K: kernels/quant/fit.py finds the scale, and minimum, of each sub-block. Scales and minima are
+rounded to multiples of the block's own, and then each value takes the nearest number under the rounded ones.
 """
 
 import numpy as np

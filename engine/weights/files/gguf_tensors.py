@@ -1,8 +1,6 @@
-"""GGUF's table of tensors: names, shapes, types and their sizes, and where the bytes lie.
+"""GGUF's list of tensors, and the tensor types of GGML: elements and bytes of a block (ggml.h, ggml-common.h).
 
-Reads a GGUF file's list of tensors, and refuses any that could not lie in the file as described.
-
-The tensor types of GGML: how many elements a block holds, and in how many bytes (ggml.h, ggml-common.h).
+A tensor that could not lie in the file as described is refused.
 """
 
 import math

@@ -1,10 +1,7 @@
-"""Bytes of a file: mapped into memory, and ranges of them that do not overlap.
+"""The bytes of a file of tensors: its header and single rows by a read-only mapping, all else by reading.
 
-A file of tensors: its header and single rows by a read-only mapping, all else by reading.
-
-What is read is an error where the file was cut or the disk fails; a page of the mapping would end the process.
-
-The one check that a stretch of bytes lies inside its file, made before any of those bytes are read.
+What is read is an error where the file was cut or the disk fails; a page of the mapping would end the process. A
+stretch of bytes is checked to lie inside its file before any of those bytes are read.
 """
 
 import mmap

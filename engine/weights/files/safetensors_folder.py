@@ -1,10 +1,7 @@
-"""A folder of safetensors as Hugging Face has it: config.json, tokenizer.json, and one or several files of tensors.
+"""A folder of config.json, tokenizer.json and safetensors, shown as the GGUF file that could be made of the folder.
 
-A folder of config.json, tokenizer.json and safetensors, shown as the GGUF file that could be made of it.
-
-Tensors are made as they are asked for, row by row: nothing is converted ahead.
-
-All .safetensors files of a folder as one set of tensors: one file, or shards that an index names.
+Tensors are made as they are asked for, row by row: nothing is converted ahead. The .safetensors files are one set of
+tensors: a single file, or shards that an index names.
 """
 
 import math

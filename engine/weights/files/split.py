@@ -1,11 +1,8 @@
-"""Several files as one: the parts of a split GGUF, and a draft head beside its model.
+"""Several files shown as one model: the parts of a split GGUF, or a draft head's file beside the model's own.
 
-GGUF models that are split over several files, named as llama-gguf-split does: NAME-00001-of-00003.gguf.
-
-Every part's metadata says how many there are (`split.count`) and which it is (`split.no`, from 0); that of the first is
-the model's, and says how many tensors all parts hold (`split.tensors.count`).
-
-Several files shown as one model: the parts of a split one, or a draft head's file beside the model's own.
+Parts are named as llama-gguf-split names them: NAME-00001-of-00003.gguf. Every part's metadata says how many parts
+there are (`split.count`) and which part it is (`split.no`, from 0). The metadata of the first part is the model's,
+and says how many tensors all parts hold (`split.tensors.count`).
 """
 
 import re

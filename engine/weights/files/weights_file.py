@@ -1,10 +1,6 @@
-"""A file of weights, whatever its format: its metadata, its tensors, and rows of them.
+"""What every model on disk looks like to its loader, whatever its format: metadata and tensors in GGUF's terms.
 
-What every model on disk looks like to its loader, whatever its format: metadata and tensors in GGUF's terms.
-
-How many bytes of weights a step reads: what bounds the speed of decoding.
-
-Rows that stand next to each other in a file, which are read at once.
+Beside them: how many bytes of weights a step reads, and runs of rows that are read at once.
 """
 
 from collections.abc import Mapping

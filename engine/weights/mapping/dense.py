@@ -1,7 +1,7 @@
 """Llama, Qwen2 and Qwen3 of Hugging Face -> GGUF's names and keys.
 
-llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them; any matrix may have
-a bias. qwen2: biases on queries, keys and values. qwen3: norms on the heads of queries and keys.
+llama: query and key rows change their order, so that rotary pairs are neighbours, as GGUF has them; any matrix may
+have a bias. qwen2: biases on queries, keys and values. qwen3: norms on the heads of queries and keys.
 """
 
 from dataclasses import replace

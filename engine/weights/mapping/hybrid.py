@@ -1,12 +1,9 @@
-"""The hybrids Qwen3.5, Qwen3.6 and Qwen3-Next of Hugging Face -> GGUF's names and keys.
+"""The hybrids of Hugging Face -> GGUF's names and keys: Gated DeltaNet in most layers, gated attention, a draft head.
 
-qwen3next (Qwen3-Next): rows are stored by key head, and GGUF has all queries, then all keys, then all values.
-
-What the mappings of Qwen's hybrid models share: Gated DeltaNet in most layers, gated attention, a draft head.
+qwen35 and qwen35moe (Qwen3.5 and 3.6): value heads are stored by their key head, and GGUF has them tiled. qwen3next
+(Qwen3-Next): rows are stored by key head, and GGUF has all queries, then all keys, then all values.
 
 Every norm is stored around zero but the one within Gated DeltaNet. The draft head (`mtp.*`) becomes one more block.
-
-qwen35 and qwen35moe (Qwen3.5 and 3.6): value heads are stored by their key head, and GGUF has them tiled.
 """
 
 from dataclasses import dataclass, replace

@@ -1,11 +1,8 @@
-"""Mixtures of experts of Hugging Face -> GGUF's names and keys.
+"""Mixtures of experts of Hugging Face -> GGUF's names and keys: one tensor a layer for all gates, all ups, all downs.
 
-qwen3moe: qwen3's attention, and a mixture of experts in every layer.
-
-The experts of a mixture: GGUF has one tensor a layer for all gates, one for all ups and one for all downs.
-
-Folders hold them merged, `mlp.experts.gate_up_proj` [experts, gates then ups, hidden] and `mlp.experts.down_proj`, or
-one tensor an expert, `mlp.experts.7.gate_proj.weight`.
+Folders hold the experts merged, `mlp.experts.gate_up_proj` [experts, gates then ups, hidden] and
+`mlp.experts.down_proj`, or one tensor an expert, `mlp.experts.7.gate_proj.weight`. qwen3moe: qwen3's attention, and a
+mixture in every layer.
 """
 
 import re
