@@ -145,7 +145,7 @@ def _chain(leaf: Node) -> list[Node]:
 
 def _record_bytes(node: Node, runner: ModelRunner) -> int:
     sizes = [group.block_bytes for group, block in zip(runner.groups, node.blocks, strict=True) if block != NO_BLOCK]
-    return _head_bytes(runner) + sum(sizes) + (node.state != NO_SLOT) * runner.state_bytes
+    return _head_bytes(runner) + sum(sizes) + (0 if node.state == NO_SLOT else runner.state_bytes)
 
 
 def _head_bytes(runner: ModelRunner) -> int:
@@ -161,7 +161,7 @@ def _record(node: Node, age: Age, parent: int, runner: ModelRunner) -> bytes:
     assert node.parent is not None
     held = [(group, block) for group, block in enumerate(node.blocks) if block != NO_BLOCK]
     mask = sum(1 << group for group, _ in held)
-    flags = (node.state != NO_SLOT) * _HAS_STATE | node.is_shared * _IS_SHARED
+    flags = (0 if node.state == NO_SLOT else _HAS_STATE) | (_IS_SHARED if node.is_shared else 0)
     head = _RECORD.pack(parent, mask, flags, node.parent.digest)
     places = (_PLACE.pack(*(place or (0.0, _NOT_IN))) for place in age.places)
     parts = [head, _USED.pack(age.used_at), *places, array("q", node.tokens).tobytes()]

@@ -98,8 +98,11 @@ class ChunkBudget:
             self._seconds = max(LONGEST_STEP_SECONDS, fixed / FIXED_SHARE) - fixed
         else:
             self._is_half = not self._is_half
-            self._seconds = LONGEST_STEP_SECONDS / (1 + self._is_half)
-            self._least = -(-self._least // (1 + self._is_half))
+            if self._is_half:
+                self._seconds = LONGEST_STEP_SECONDS / 2
+                self._least = -(-self._least // 2)
+            else:
+                self._seconds = LONGEST_STEP_SECONDS
 
     def take(self, position: int, wanted: int) -> int:
         """How many of the `wanted` rows from a position on a prompt gets."""

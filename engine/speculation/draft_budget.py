@@ -88,7 +88,7 @@ class Acceptance:
         return count
 
     def _note(self, kind: int, is_right: bool) -> None:
-        self._right[kind] = self._memory * self._right[kind] + is_right
+        self._right[kind] = self._memory * self._right[kind] + (1.0 if is_right else 0.0)
         self._judged[kind] = self._memory * self._judged[kind] + 1
         if self._shared is not None:
             self._shared._note(kind, is_right)

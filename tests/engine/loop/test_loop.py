@@ -1,8 +1,7 @@
 """The engine's loop, driven step by step without its thread."""
 
 import random
-from collections.abc import Callable
-from collections.abc import Sequence as Rows
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -190,7 +189,7 @@ def test_a_step_is_published_while_the_next_is_computed_and_the_last_at_once() -
     told: list[list[int]] = []
     run = bench.runner.run
 
-    def watched(batch: Rows[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
+    def watched(batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         told.append([len(heard.items)])
         logits = run(batch, meanwhile)
         told[-1].append(len(heard.items))
@@ -226,7 +225,7 @@ def test_what_a_step_has_for_readers_comes_though_the_next_one_breaks() -> None:
     bench.loop._take_commands()
     bench.loop.step()
 
-    def broken(batch: Rows[SequenceRows]) -> None:
+    def broken(batch: Sequence[SequenceRows]) -> None:
         raise ZeroDivisionError("broken before anything runs")
 
     bench.runner.before_run = broken

@@ -1,7 +1,6 @@
 """A fault in one request ends that one only; its neighbours do not notice."""
 
-from collections.abc import Callable
-from collections.abc import Sequence as Rows
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ def test_a_fault_that_does_not_come_back_ends_no_request(caplog: pytest.LogCaptu
     bench = Bench(config=EngineConfig(lanes=2))
     heard = [bench.submit(a_request((n,), name=f"r{n}")) for n in (1, 2, 3)]
 
-    def fail_once(batch: Rows[SequenceRows]) -> None:
+    def fail_once(batch: Sequence[SequenceRows]) -> None:
         bench.runner.before_run = lambda batch: None
         raise ZeroDivisionError("broken step")
 
@@ -43,7 +42,7 @@ def test_a_request_that_breaks_the_runner_ends_alone_whatever_the_step(
     heard = [bench.submit(request) for request in (requests[0], poison, requests[1])]
     broken = heard[1].job.sequence
 
-    def break_on_poison(batch: Rows[SequenceRows]) -> None:
+    def break_on_poison(batch: Sequence[SequenceRows]) -> None:
         if broken.new_tokens == fault_step - 1 and any(rows.block_tables is broken.held.tables for rows in batch):
             raise MemoryError("no room")
 
@@ -191,7 +190,7 @@ def test_a_step_that_breaks_halfway_leaves_no_trace(fault_step: int, states: int
     heard = [bench.submit(request) for request in requests]
     real, steps = runner.run, 0
 
-    def halfway(batch: Rows[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
+    def halfway(batch: Sequence[SequenceRows], meanwhile: Callable[[], None] | None = None) -> NDArray[np.float32]:
         nonlocal steps
         steps += 1
         logits = real(batch if steps != fault_step else batch[: len(batch) // 2 + 1], meanwhile)

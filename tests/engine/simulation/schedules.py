@@ -3,7 +3,7 @@
 import random
 import zlib
 from array import array
-from collections.abc import Sequence as Rows
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from typing import Any
@@ -242,7 +242,7 @@ class Schedule:
             if self._rng.random() < self._fault_rate * 3:
                 self._poisoned.add(heard.job.sequence)
 
-    def _before_run(self, batch: Rows[SequenceRows]) -> None:
+    def _before_run(self, batch: Sequence[SequenceRows]) -> None:
         """Time passes with the rows. A poisoned sequence breaks every run that it is in, others only some."""
         self._now += 1e-3 + 1e-4 * sum(len(rows.tokens) for rows in batch)
         if self._rng.random() < self._fault_rate and len(batch) > 1:
