@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from engine.prompt import Prompt
 from server.fields.parameters import ignored_header, strictly
-from server.generate.answer import Context, Json, Plan, Speed
+from server.generate.answer import Context, Plan, Speed
 from server.generate.answer_stream import AnswerStream
 from server.generate.reply import Reply
+from server.generate.stream import KEEP_ALIVE, StreamedReply, whole_reply
 from server.logs import RequestLog, access
 from server.serving import OpenRequest, Serving
 from server.wire.body import ignored_of
-from server.wire.sse import KEEP_ALIVE, StreamedReply, whole_reply
 
 
 class GeneratingBody(Protocol):
@@ -59,7 +59,7 @@ async def generate(http: HttpRequest, body: B, api: Api[B]) -> Response:
     headers = ignored_header(unused)
     if body.stream:
         return StreamedReply(answer, reply, context.options, headers, api.ping)
-    return await whole_reply(http, answer, _collected(answer, reply), headers)
+    return await whole_reply(http, answer, reply, headers)
 
 
 def serving_of(http: HttpRequest) -> Serving:
@@ -107,9 +107,3 @@ def admit(
     if ignored:
         access.info("%s ignores %s", log.id, ignored_header(ignored)["x-ignored-params"])
     return request
-
-
-async def _collected(answer: AnswerStream, reply: Reply) -> Json:
-    async for update in answer.updates():
-        reply.add(update)
-    return reply.whole()

@@ -19,11 +19,11 @@ from server.errors import AnswerCancelledError
 from server.fields.parameters import Parameter, honoured, ignored, ignored_header, refused, table_of
 from server.generate.generation import admit, context_of
 from server.generate.plan import checked_ids
+from server.generate.stream import unless_client_leaves
 from server.logs import RequestLog
 from server.served import Embeddings, ServedModel
 from server.serving import OpenRequest
 from server.wire.body import ignored_of
-from server.wire.sse import unless_client_leaves
 
 Vector = NDArray[np.float32]
 

@@ -12,9 +12,9 @@ from server.routes import ENDPOINTS
 from server.settings import ServingOptions
 from server.wire.openapi import ERRORS
 from server.wire.wire_error import ErrorReply
+from tests.server.generate.test_stream import chunks
 from tests.server.harness import CHAT, http_client, openapi_document
 from tests.server.scripted_engine import scripted_model
-from tests.server.wire.test_stream import chunks
 
 
 def test_every_row_is_described_and_nothing_else() -> None:

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine.request import TextEvent
 from server.errors import ClientGoneError
+from server.generate.answer import Json
 from server.generate.answer_stream import AnswerStream
 from server.generate.reply import Reply
 from server.settings import ServingOptions
@@ -30,18 +31,22 @@ PING = b": ping\n\n"
 KEEP_ALIVE = ServerSentEvent(comment="ping", sep="\n")
 
 
-async def whole_reply(
-    request: HttpRequest, answer: AnswerStream, work: Coroutine[Any, Any, object], headers: Mapping[str, str]
-) -> Response:
-    """The JSON that `work` makes of the answer's updates, unless the client leaves before."""
+async def whole_reply(http: HttpRequest, answer: AnswerStream, reply: Reply, headers: Mapping[str, str]) -> Response:
+    """The JSON of the complete answer, unless the client leaves before."""
     try:
-        content = await unless_client_leaves(request.receive, work)
+        content = await unless_client_leaves(http.receive, _collected(answer, reply))
     except Exception as error:
         answer.note_failure(error)
         raise
     finally:
         answer.close()
     return Response(orjson.dumps(content), headers=dict(headers), media_type="application/json")
+
+
+async def _collected(answer: AnswerStream, reply: Reply) -> Json:
+    async for update in answer.updates():
+        reply.add(update)
+    return reply.whole()
 
 
 async def unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
