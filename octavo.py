@@ -23,6 +23,7 @@ def main() -> None:
     gc.disable()
     from server.cli.main import main as run_command_line
 
+    gc.freeze()  # what is imported stays, and need not be looked at again
     gc.enable()
     sys.exit(run_command_line())
 
