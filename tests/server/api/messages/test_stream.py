@@ -1,6 +1,5 @@
 """The stream of POST /v1/messages: its events by the SDK's types, and the same message as without a stream."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -104,9 +103,7 @@ async def test_the_text_helper_of_the_sdk() -> None:
 
 
 async def test_silence_is_filled_with_pings() -> None:
-    gate = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.25, gate.set)
-    found = await events(scripted_model("a", gate, "b"), ServingOptions(ping_seconds=0.05))
+    found = await events(scripted_model("a", 0.25, "b"), ServingOptions(ping_seconds=0.05))
     assert {"type": "ping"} in found
     assert found[-1]["type"] == "message_stop"
 
