@@ -121,6 +121,11 @@ def test_every_dependency_has_a_lowest_and_a_highest_version() -> None:
     assert {line: found for line, found in bounds.items() if not {">=", "<"} <= found} == {}
 
 
+def test_the_tests_that_are_run_with_the_lowest_versions_are_there() -> None:
+    paths = re.findall(r"\btests/\S+", (ROOT / ".ci" / "lowest").read_text())
+    assert paths and [path for path in paths if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name)
 def test_every_line_of_a_lock_is_an_exact_version_with_hashes(lock: Path) -> None:
     text = lock.read_text()
