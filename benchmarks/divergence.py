@@ -23,8 +23,8 @@ from rich.table import Table
 from benchmarks.compare_llamacpp import DEFAULT_BASELINE
 from engine.measure.score import score_tokens
 from engine.text.tokenizer import Tokenizer
-from engine.weights.files.open_weights import open_weights
 from engine.weights.files.weights_file import WeightsFile
+from engine.weights.open_weights import open_weights
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

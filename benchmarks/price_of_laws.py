@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.loading.load_runner import choose_isa
+from engine.loading.timed_matmul import TimedMatmul, TimedMatrix
 from engine.machine import last_level_cache
-from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.build.jit import Kernel, address, kernel
 from kernels.machine.cpu import usable_cores
 from kernels.matmul.activations import TILE_WIDTHS

@@ -16,24 +16,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 from engine.loading.load_runner import load_runner
-from engine.loop import Delivery, EngineLoop, Job
+from engine.loading.runner import Runner
 from engine.memory.memory import Memory
-from engine.prompt import Prompt
-from engine.request import Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
-from engine.run.runner import Runner
 from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
 from engine.sampling.sampler import Sampler
-from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
+from engine.scheduling.loop import Delivery, EngineLoop, Job
 from engine.scheduling.scheduler import Scheduler
 from engine.text.tokenizer import Tokenizer
-from engine.weights.files.open_weights import open_weights
-from engine.weights.store.catalogue import resolve_model
+from engine.weights.catalogue import resolve_model
+from engine.weights.open_weights import open_weights
 
 Line = dict[str, object]
 

@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import DRAFTING, EngineConfig
-from engine.constraints.compiler import ConstraintCompiler
+from engine.api.config import DRAFTING, EngineConfig
+from engine.api.sampling import Sampling
 from engine.errors import ModelFileError
 from engine.families.registry import family_of
-from engine.formats.answer_format import AnswerFormat, answer_format
 from engine.loading.fingerprint import identify
 from engine.loading.load_runner import load_runner
 from engine.machine import measure_bandwidth
 from engine.run.embedding import pooling_of
-from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.chat_template import ChatTemplate, given_template
+from engine.text.constraints.compiler import ConstraintCompiler
+from engine.text.formats.answer_format import AnswerFormat, answer_format
 from engine.text.tokenizer import Tokenizer
+from engine.weights.catalogue import resolve_model
 from engine.weights.draft_head import open_drafting, open_trunk
-from engine.weights.files.sampling_keys import sampling_defaults
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
-from engine.weights.store.catalogue import resolve_model
+from engine.weights.sampling_keys import sampling_defaults
 
 Progress = Callable[[str, float], None]
 

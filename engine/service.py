@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import FinishEvent, FinishReason, Pooling, Request, TextEvent
 from engine.errors import ContextLengthError, EngineNotReadyError, InputLengthError, QueueFullError, RequestError
-from engine.loop import Delivery, EngineLoop, Job
 from engine.memory.memory import Memory
-from engine.prompt import Prompt
-from engine.request import FinishEvent, FinishReason, Pooling, Request, TextEvent
 from engine.run.embedding import Embeddings
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
@@ -22,6 +21,7 @@ from engine.run.sequence import TokenSequence
 from engine.run.status import EngineStatus, LaneStatus, LaneTime, StepReport
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_chooser import TokenChooser
+from engine.scheduling.loop import Delivery, EngineLoop, Job
 from engine.scheduling.scheduler import Scheduler
 from engine.text.tokenizer import Tokenizer
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.request import FinishEvent
+from engine.api.request import FinishEvent
 
 access = logging.getLogger("octavo.access")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from fastapi import FastAPI
 
-from server.api.chat import route as chat
-from server.api.chat.answers import ChatChunk, ChatCompletion, TextCompletion
-from server.api.completions import route as completions
-from server.api.docs import handlers as docs
+from server.api import chat as chat
+from server.api import completions as completions
+from server.api import docs as docs
+from server.api.chat_answers import ChatChunk, ChatCompletion, TextCompletion
 from server.api.embeddings import route as embeddings
 from server.api.embeddings.body import EmbeddingList
 from server.api.embeddings.route import EMBEDDING_PARAMETERS

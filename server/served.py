@@ -9,12 +9,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.formats.answer_format import AnswerFormat
-from engine.prompt import Prompt
-from engine.request import Event, Request, TextEvent
+from engine.api.constraint import Constraint
+from engine.api.prompt import Prompt
+from engine.api.request import Event, Request, TextEvent
+from engine.api.sampling import Sampling
 from engine.run.status import EngineStatus, StepReport
-from engine.sampling.constraint import Constraint
-from engine.sampling.sampling import Sampling
+from engine.text.formats.answer_format import AnswerFormat
 from engine.text.tokenizer import RenderedChat, Tokenizer
 from engine.weights.files.weights_file import WeightBytes
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import orjson
 
-from engine.config import EngineConfig, Flag
+from engine.api.config import EngineConfig, Flag
 from engine.errors import OctavoError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.tiny_models import add_metadata
+from tests.tiny.models import add_metadata
 
 
 def write_part(

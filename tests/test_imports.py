@@ -11,12 +11,10 @@ MAX_LINES = 400
 
 # engine/ speaks to kernels/ through these doors only; a trailing slash names a folder.
 ENGINE_DOORS = (
-    "engine/emit/",
     "engine/families/",
     "engine/loading/",
     "engine/machine.py",
     "engine/measure/",
-    "engine/run/",
     "engine/sampling/sampler.py",
     "engine/weights/files/gguf_tensors.py",
     "engine/weights/load.py",
@@ -31,7 +29,7 @@ KERNEL_LAYERS = ("machine", "build", "simd", "run", "sampling", "quant", "matmul
 COMPILER_FILES = ("kernels/build/toolchain.py", "kernels/build/compiler.py")
 
 # Templates are programs of strangers: nothing else may compile them.
-TEMPLATE_FILES = ("engine/text/chat_template.py", "engine/sandbox/template_")
+TEMPLATE_FILES = ("engine/text/chat_template.py", "engine/text/sandbox/template_")
 
 
 def test_the_server_never_imports_kernels() -> None:
@@ -78,7 +76,7 @@ def test_jinja2_stays_behind_the_sandbox_of_chat_templates() -> None:
 
 def test_llguidance_stays_behind_the_process_that_tries_grammars_out() -> None:
     found = [line for part in PARTS for line in imports_of(part, {"llguidance"})]
-    assert [line for line in found if not line.startswith(("engine/constraints/", "engine/sandbox/"))] == []
+    assert [line for line in found if not line.startswith(("engine/text/constraints/", "engine/text/sandbox/"))] == []
 
 
 def test_transformers_never_enters_our_process() -> None:

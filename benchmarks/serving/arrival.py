@@ -185,7 +185,7 @@ def llamacpp_figures(told: dict[str, Any]) -> Figures:
 
 
 def _model_file(model: str) -> Path:
-    from engine.weights.store.catalogue import resolve_model
+    from engine.weights.catalogue import resolve_model
 
     return resolve_model(model).path.resolve()
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from engine.emit.attention_state import AttentionShape, KvLayers, plain_kv_layers
-from engine.emit.mixture import Mixture
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.families.emit.attention_state import AttentionShape, KvLayers, plain_kv_layers
+from engine.families.emit.mixture import Mixture
 from engine.families.rope import Rope, read_rope
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.weights_file import WeightsFile

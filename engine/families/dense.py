@@ -29,14 +29,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emit.attention import AttentionRows, Rotation, attend
-from engine.emit.attention_state import AttentionShape
-from engine.emit.emitter import Emitter, add_bias, add_norm, norm, pack
-from engine.emit.matmul import GatedTensors, feed_forward, matmul
-from engine.emit.mixture import MixtureLayers, mixture_kernels
-from engine.emit.run_state import Capacity
 from engine.families.checks import BASE, MIXTURE, Keys, Shapes, architecture_keys
 from engine.families.config import Config, TransformerConfig, read_dense_config, read_mixture_config
+from engine.families.emit.attention import AttentionRows, Rotation, attend
+from engine.families.emit.attention_state import AttentionShape
+from engine.families.emit.emitter import Emitter, add_bias, add_norm, norm, pack
+from engine.families.emit.matmul import GatedTensors, feed_forward, matmul
+from engine.families.emit.mixture import MixtureLayers, mixture_kernels
+from engine.families.emit.run_state import Capacity
 from engine.families.family import Built, Embed, Family
 from engine.families.rope import DIVISORS
 from engine.families.transformer import (

@@ -7,9 +7,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emit.attention_state import KvLayers
-from engine.emit.run_state import Capacity, RunState
 from engine.families.checks import Keys, Shapes
+from engine.families.emit.attention_state import KvLayers
+from engine.families.emit.run_state import Capacity, RunState
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.load import WeightLoader
 from kernels.attention.kv_cache import KvType

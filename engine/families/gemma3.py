@@ -9,11 +9,11 @@ Source: Gemma Team, Gemma 3 Technical Report (2025).
 import math
 from dataclasses import dataclass, replace
 
-from engine.emit.attention_state import AttentionShape
 from engine.errors import UnsupportedModelError
 from engine.families.checks import SLIDING, architecture_keys
 from engine.families.config import TransformerConfig, extended, read_dense_config
 from engine.families.dense import Variant, dense_family
+from engine.families.emit.attention_state import AttentionShape
 from engine.families.rope import Rope, read_base
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.weights_file import WeightsFile

@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.emit.attention import AttentionRows, Rotation, attend
-from engine.emit.attention_state import AttentionShape
-from engine.emit.delta import DeltaLayers, DeltaState, delta_kernels
-from engine.emit.emitter import Emitter, gate_heads, norm, pack, plain_norm
-from engine.emit.matmul import GatedTensors, feed_forward, matmul
-from engine.emit.mixture import MixtureLayers, mixture_kernels
-from engine.emit.run_state import Capacity, RunState
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.families.checks import BASE, HYBRID, MIXTURE, TURNED, Shapes, architecture_keys
 from engine.families.config import TransformerConfig, extended, read_transformer_config
+from engine.families.emit.attention import AttentionRows, Rotation, attend
+from engine.families.emit.attention_state import AttentionShape
+from engine.families.emit.delta import DeltaLayers, DeltaState, delta_kernels
+from engine.families.emit.emitter import Emitter, gate_heads, norm, pack, plain_norm
+from engine.families.emit.matmul import GatedTensors, feed_forward, matmul
+from engine.families.emit.mixture import MixtureLayers, mixture_kernels
+from engine.families.emit.run_state import Capacity, RunState
 from engine.families.family import Built, Draft, Family
 from engine.families.transformer import (
     Names,

@@ -12,8 +12,8 @@ from engine.families.qwen3next import QWEN3NEXT
 from engine.families.qwen35 import QWEN35, QWEN35MOE
 from engine.text.tokenizer_keys import tokenizer_warnings
 from engine.weights.files.metadata import Metadata
-from engine.weights.files.sampling_keys import sampling_warnings
 from engine.weights.files.weights_file import WeightsFile
+from engine.weights.sampling_keys import sampling_warnings
 
 _QUANTIZATION_VERSION = 2
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from engine.emit.attention import AttentionRows, Rotation
-from engine.emit.attention_state import AttentionState
-from engine.emit.emitter import Emitter, Packed, norm, plain_norm
-from engine.emit.matmul import head, matmul, split_matmul
-from engine.emit.mixture import Mixture
-from engine.emit.run_state import Capacity, FeedForwardState, RunState, StepInputs
 from engine.families.checks import Shapes
 from engine.families.config import TransformerConfig
+from engine.families.emit.attention import AttentionRows, Rotation
+from engine.families.emit.attention_state import AttentionState
+from engine.families.emit.emitter import Emitter, Packed, norm, plain_norm
+from engine.families.emit.matmul import head, matmul, split_matmul
+from engine.families.emit.mixture import Mixture
+from engine.families.emit.run_state import Capacity, FeedForwardState, RunState, StepInputs
 from engine.families.rope import Rope
 from kernels.matmul.activations import Activations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
+from engine.loading.timed_matmul import TimedMatmul, TimedMatrix
 from engine.weights.files.weights_file import WeightsFile
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, NEVER, has_matrix_tiles
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.version import VERSION
 from engine.weights.digest import metadata_digest
 from engine.weights.draft_head import without_draft
@@ -66,7 +66,7 @@ def numerics(activations: str, kv_type: str) -> str:
 def source_digest() -> str:
     """Hash the code that computes keys and values: where it changes, those that were kept may have other bits."""
     root, digest = Path(__file__).parents[2], blake3()
-    for folder in ("kernels", "engine/families", "engine/emit"):
+    for folder in ("kernels", "engine/families"):
         for source in sorted((root / folder).rglob("*.py")):
             digest.update(f"{source.relative_to(root)} ".encode() + source.read_bytes())
     return digest.hexdigest()[:16]

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig, bytes_of
-from engine.emit.run_state import Capacity
+from engine.api.config import EngineConfig, bytes_of
 from engine.errors import OctavoError, UnsupportedModelError
+from engine.families.emit.run_state import Capacity
 from engine.families.family import FamilyConfig
 from engine.families.registry import Blueprint, read_blueprint
 from engine.loading.compile_kernels import compile_kernels
 from engine.loading.crossover import measured_crossover
 from engine.loading.memory_plan import MemoryNeeds, MemoryPlan, plan_memory
+from engine.loading.runner import Runner
 from engine.machine import available_memory
-from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.weights_file import WeightBytes, WeightsFile
 from engine.weights.load import WeightLoader

@@ -7,8 +7,8 @@ long contexts need.
 
 from dataclasses import dataclass
 
-from engine.emit.attention_state import KvLayers
 from engine.errors import OctavoError
+from engine.families.emit.attention_state import KvLayers
 
 # Of what the lanes' windows and states leave: for windows and states in the prefix cache.
 _CACHED_SHARE = 4

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.errors import OctavoError
 from engine.loading.load_runner import LoadedRunner, load_runner
+from engine.loading.runner import Runner
 from engine.machine import available_memory
 from engine.measure.ledger import Entry, Ledger
 from engine.measure.plain_tables import plain_tables
-from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.version import VERSION
 from engine.weights.files.weights_file import WeightsFile

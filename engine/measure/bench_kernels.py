@@ -13,8 +13,8 @@ import numpy as np
 
 from engine.errors import OctavoError
 from engine.loading.load_runner import choose_isa, choose_threads
+from engine.loading.timed_matmul import TimedMatmul, TimedMatrix
 from engine.machine import last_level_cache
-from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.matmul.activations import MATRIX_TILE_WIDTH, TILE_WIDTHS, has_matrix_tiles
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
 from kernels.run.probes import PeakProbe, ReadProbe

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.run.runner import Runner
+from engine.loading.runner import Runner
 from engine.weights.files.gguf_tensors import GGML_TYPES
 from engine.weights.files.weights_file import WeightBytes
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.errors import OctavoError
 from engine.loading.load_runner import load_runner
 from engine.measure.plain_tables import plain_tables

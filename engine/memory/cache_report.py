@@ -1,8 +1,8 @@
 """Says how much of a prompt the prefix cache knew, and why it did not give more."""
 
-from engine.memory.nodes import Node, block_digest
+from engine.api.request import CacheMiss, CacheReport
 from engine.memory.prefix_cache import PrefixCache
-from engine.request import CacheMiss, CacheReport
+from engine.run.nodes import Node, block_digest
 
 
 def explain(cache: PrefixCache, root: Node, prompt: list[int], cached: int, block_tokens: int) -> CacheReport:

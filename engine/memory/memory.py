@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from engine.api.request import CacheMiss, CacheReport
 from engine.memory.cache_report import explain
-from engine.memory.nodes import NO_SLOT, Held, Node, root_digest
 from engine.memory.persist import load, save
 from engine.memory.prefix_cache import PrefixCache
-from engine.request import CacheMiss, CacheReport
+from engine.run.nodes import NO_SLOT, Held, Node, root_digest
 from engine.run.runner_protocol import NO_BLOCK, ModelRunner
 from engine.run.sequence import TokenSequence
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.memory.nodes import DIGEST_BYTES, NO_SLOT, Node
 from engine.memory.prefix_cache import Age, PrefixCache
+from engine.run.nodes import DIGEST_BYTES, NO_SLOT, Node
 from engine.run.runner_protocol import NO_BLOCK, ModelRunner
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.memory.blocks import BlockPool, EvictionQueue
-from engine.memory.nodes import NO_SLOT, Node, block_digest
+from engine.run.nodes import NO_SLOT, Node, block_digest
 from engine.run.runner_protocol import NO_BLOCK, KvGroup
 
 # The context at which a token's attention costs about as much as its matmuls: the cost of a block grows with its depth.

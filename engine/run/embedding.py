@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.api.request import FinishEvent, Pooling, Request
 from engine.errors import EngineFaultError, EngineNotReadyError
-from engine.request import FinishEvent, Pooling, Request
 from engine.run.event_stream import EventStream
 from engine.weights.files.weights_file import WeightsFile
 

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
+from engine.api.request import Event, FinishEvent, TextEvent
 from engine.errors import OctavoError
-from engine.request import Event, FinishEvent, TextEvent
 
 
 class EventStream:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.request import FinishReason, Request, TextEvent, Token, TokenLogprob
+from engine.api.request import FinishReason, Request, TextEvent, Token, TokenLogprob
 from engine.text.detokenizer import Detokenizer, StopMatcher, TokenBytes
 from engine.text.tokenizer import Tokenizer
 

@@ -5,9 +5,9 @@ A sequence consists of parts. Each part has one owner, which alone writes it; th
 
 from dataclasses import dataclass, field
 
-from engine.memory.nodes import Held
-from engine.request import Request, Timings, TokenLogprob
+from engine.api.request import Request, Timings, TokenLogprob
 from engine.run.embedding import Pooler
+from engine.run.nodes import Held
 from engine.sampling.token_chooser import TokenChooser
 
 

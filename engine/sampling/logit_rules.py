@@ -15,8 +15,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.request import Request
-from engine.sampling.sampling import Sampling
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 
 Float32 = NDArray[np.float32]
 Ids = NDArray[np.int64]

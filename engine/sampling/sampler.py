@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.api.prompt import Prompt
+from engine.api.request import Request, TokenLogprob
+from engine.api.sampling import Sampling
 from engine.errors import EngineFaultError, OctavoError, RequestError
-from engine.prompt import Prompt
-from engine.request import Request, TokenLogprob
-from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
 from kernels.sampling.logits import ban_unset, log_softmax
 from kernels.sampling.sampling import argmax, draw, sampling_scratch

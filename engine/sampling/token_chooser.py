@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.request import Request, Thinking
-from engine.sampling.constraint import Matcher
+from engine.api.constraint import Matcher
+from engine.api.request import Request, Thinking
 from engine.sampling.logit_rules import LogitRules
 
 

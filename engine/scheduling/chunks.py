@@ -2,7 +2,7 @@
 
 import math
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.run.pace import Chunk, Pace
 
 TILE_ROWS = 16  # of the kernels' matrix tiles: rows beyond whole tiles take longer each

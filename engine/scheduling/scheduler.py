@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.memory.memory import Memory
 from engine.run.pace import Pace
 from engine.run.runner_protocol import MAX_KEPT_ROWS, ModelRunner
@@ -22,7 +22,7 @@ from engine.run.status import EngineStatus, LaneStatus
 from engine.run.step import PlannedRows, StepPlan, planned_rows, step_plan
 from engine.scheduling.admission import WaitingQueue, rank_of
 from engine.scheduling.chunks import ChunkBudget
-from engine.speculation.speculation import Speculation
+from engine.scheduling.speculation.speculation import Speculation
 
 MOST_REPEATS = 31  # times in a row that a plan is used again: then plan and targets are made anew
 

@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 
 from engine.errors import ModelFileError, ModelNotFoundError, TemplateError
-from engine.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError, shared_process
 from engine.text.added_tokens import SpecialTokens
 from engine.text.messages import Message, for_template, in_turns, system_first, with_text_arguments
+from engine.text.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError, shared_process
 from engine.text.tokenizer import RenderedChat
 
 MAX_TEMPLATE_BYTES = 1 << 20

@@ -14,9 +14,8 @@ from engine.errors import ModelError, ModelFileError
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.metadata import Metadata
-from engine.weights.files.open_weights import open_weights
-from engine.weights.files.split import MergedFiles, is_later_part
 from engine.weights.files.weights_file import WeightsFile
+from engine.weights.open_weights import MergedFiles, is_later_part, open_weights
 
 # A draft head fits a model where these are equal, as far as both files tell them.
 _DIMENSIONS = (

@@ -1,18 +1,32 @@
 """Rows of floats to the types that `octavo convert` and --quantize write, in the layouts that kernels/quant/ draws.
 
-F32, F16 and BF16 take the nearest value. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded as the reference quantizers of
-ggml round them: element by element, or by the extremes of a block, so the bits are the same on every machine. Q4_0
-and Q5_0 map the value furthest from zero to the lowest number; Q4_1 and Q5_1 spread their numbers from the smallest
-value to the largest.
+F32, F16 and BF16 take the nearest value, and are widened exactly. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded as the
+reference quantizers of ggml round them: element by element, or by the extremes of a block, so the bits are the same on
+every machine. Q4_0 and Q5_0 map the value furthest from zero to the lowest number; Q4_1 and Q5_1 spread their numbers
+from the smallest value to the largest.
 
-Q4_K, Q5_K and Q6_K: kernels/quant/fit.py finds the scale, and minimum, of each sub-block. Scales and minima are
-rounded to multiples of the block's own, and then each value takes the nearest number under the rounded ones.
+Q4_K, Q5_K and Q6_K: kernels/quant/fit.py finds the scale, and minimum, of each sub-block. Scales and minima are rounded
+to multiples of the block's own, and then each value takes the nearest number under the rounded ones.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.quant.fit import fit_affine, fit_symmetric
+
+FLOAT_TYPES = ("F32", "F16", "BF16")
+
+
+def as_float32(type_name: str, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """uint8 [rows, row_bytes] of F32, F16 or BF16 -> float32 [rows, columns]."""
+    rows = np.ascontiguousarray(rows)
+    match type_name:
+        case "F32":
+            return rows.view(np.float32)
+        case "F16":
+            return rows.view(np.float16).astype(np.float32)
+    return (rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
 
 Float32 = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

@@ -11,8 +11,21 @@ from engine.errors import ModelFileError, OctavoError
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import GGML_TYPES, GgmlType, TensorInfo
 from engine.weights.files.weights_file import WeightsFile
-from engine.weights.files.widen import FLOAT_TYPES, as_float32
-from engine.weights.quantize import bf16, f16, f32, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
+from engine.weights.quantize import (
+    FLOAT_TYPES,
+    as_float32,
+    bf16,
+    f16,
+    f32,
+    q4_0,
+    q4_1,
+    q4_k,
+    q5_0,
+    q5_1,
+    q5_k,
+    q6_k,
+    q8_0,
+)
 
 Float32 = NDArray[np.float32]
 _PIECE_BYTES = 8 << 20  # of float32 that are quantized at a time

@@ -91,9 +91,9 @@ def engine(
 ) -> None:
     """Measure prefill and decode on random tokens; medians, with the read bandwidth of the same process."""
     from engine.measure.bench_engine import BenchOptions, bench_engine
+    from engine.weights.catalogue import resolve_model
     from engine.weights.draft_head import open_trunk
     from engine.weights.quantized_file import quantized
-    from engine.weights.store.catalogue import resolve_model
 
     options = BenchOptions(
         batch=_batch_sizes(batch),

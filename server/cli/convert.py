@@ -28,10 +28,10 @@ def convert(
 ) -> None:
     """Write a model as one GGUF file, which llama.cpp reads too."""
     from engine.loading.load_runner import choose_threads
+    from engine.weights.catalogue import resolve_model
     from engine.weights.convert import convert as write
-    from engine.weights.files.open_weights import open_weights
+    from engine.weights.open_weights import open_weights
     from engine.weights.quantized_file import quantized
-    from engine.weights.store.catalogue import resolve_model
 
     console = Console(stderr=True)
     with (

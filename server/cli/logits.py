@@ -36,9 +36,9 @@ def logits(
     import numpy as np
 
     from engine.measure.score import score_tokens
+    from engine.weights.catalogue import resolve_model
     from engine.weights.draft_head import open_trunk
     from engine.weights.quantized_file import quantized
-    from engine.weights.store.catalogue import resolve_model
 
     ids = parse_ids(tokens)
     with quantized(open_trunk(resolve_model(model).path), quantize) as file:

@@ -9,15 +9,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from engine.weights.store.catalogue import (
-    CATALOGUE,
-    DEFAULT_MODEL,
-    CatalogueEntry,
-    cached_models,
-    cached_path,
-    fetch_model,
-)
-from engine.weights.store.wheel import is_fetched
+from engine.weights.catalogue import CATALOGUE, DEFAULT_MODEL, CatalogueEntry, cached_models, cached_path, fetch_model
+from engine.weights.wheel import is_fetched
 
 
 def register(app: typer.Typer) -> None:

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.progress import Progress
 from rich.table import Table
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from server.cli.options import DEFAULT_KV_TYPE, DraftHead, KvType, Model, sentence
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def show(
     from engine.loading.load_runner import choose_kv_type, choose_threads
     from engine.loading.model_card import read_model_card
     from engine.machine import measure_bandwidth
+    from engine.weights.catalogue import resolve_model
     from engine.weights.draft_head import open_drafting, open_trunk
     from engine.weights.quantized_file import quantized
-    from engine.weights.store.catalogue import resolve_model
 
     resolved = resolve_model(model)
     opened = open_drafting(resolved.path, mtp) if draft else open_trunk(resolved.path)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from engine.errors import RequestError
-from server.api.chat.body import MESSAGE_KEYS, PART_KEYS, Prediction, TextPart, ThinkingSwitch
 from server.errors import clip
+from server.fields.chat import MESSAGE_KEYS, PART_KEYS, Prediction, TextPart, ThinkingSwitch
 from server.fields.common import keys_of
-from server.fields.output import JsonObjectFormat, JsonSchemaFormat, NamedSchema, TextFormat
+from server.fields.generation import JsonObjectFormat, JsonSchemaFormat, NamedSchema, TextFormat
 from server.fields.sampling import sampling_keys
 from server.fields.tools import FunctionDefinition, FunctionTool
 

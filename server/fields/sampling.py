@@ -1,10 +1,10 @@
-"""The sampling numbers of a body, made from engine/sampling/sampling.py, which is the one list of them."""
+"""The sampling numbers of a body, made from engine/api/sampling.py, which is the one list of them."""
 
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from engine.sampling.sampling import NEUTRAL, NUMBERS, PROPS_NAMES, WHOLE_NUMBERS, Api, Number, Sampling
+from engine.api.sampling import NEUTRAL, NUMBERS, PROPS_NAMES, WHOLE_NUMBERS, Api, Number, Sampling
 from server.fields.common import WHOLE, ProtocolModel
 
 

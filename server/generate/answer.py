@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from engine.formats.parts import Content, Part
-from engine.prompt import Prompt
-from engine.request import FinishEvent, Request, Token
+from engine.api.prompt import Prompt
+from engine.api.request import FinishEvent, Request, Token
+from engine.text.formats.parts import Content, Part
 from server.generate.message_spans import Spans
 from server.served import ServedModel
 from server.settings import ServingOptions
@@ -16,7 +16,7 @@ Reason = Literal["stop", "length", "tool_calls"]
 
 
 class Parser(Protocol):
-    """What splits one choice's tokens into parts; engine.formats.answer_format.AnswerParser is one."""
+    """What splits one choice's tokens into parts; engine.text.formats.answer_format.AnswerParser is one."""
 
     def push(self, tokens: Sequence[Token]) -> list[Part]: ...
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from engine.api.request import Event, FinishEvent, FinishReason, TextEvent, Token
 from engine.errors import EngineNotReadyError
-from engine.formats.parts import CallBegin, CallEnd, Part
-from engine.request import Event, FinishEvent, FinishReason, TextEvent, Token
+from engine.text.formats.parts import CallBegin, CallEnd, Part
 from server.errors import AnswerCancelledError
 from server.generate.answer import Finish, Plan, Reason, Update
 from server.logs import RequestLog

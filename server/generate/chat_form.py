@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from engine.errors import RequestError
-from server.api.chat.body import ChatBody
+from server.fields.chat import ChatBody
 from server.generate.answer import Context, Json, Plan
 from server.generate.plan import chat_plan
 from server.generate.prompts import ChatLengthError, chat_prompt

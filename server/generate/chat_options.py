@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from engine.errors import RequestError
-from engine.formats.parts import Tool, ToolChoice
-from engine.formats.thinking import template_variables, thinking_arguments
-from server.api.chat.body import ChatBody
+from engine.text.formats.detection import template_variables, thinking_arguments
+from engine.text.formats.parts import Tool, ToolChoice
+from server.fields.chat import ChatBody
 from server.fields.tools import AllowedToolsChoice, FunctionDefinition, NamedTool
 
 NO_PARAMETERS = {"type": "object", "properties": {}}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from engine.request import CacheMiss, CacheReport, FinishEvent, Token, TokenLogprob
+from engine.api.request import CacheMiss, CacheReport, FinishEvent, Token, TokenLogprob
 from engine.text.tokenizer import Tokenizer
 from server.generate.answer import Finish, Json, Plan, Speed
 from server.generate.message_spans import Spans, message_of

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from engine.prompt import Prompt
+from engine.api.prompt import Prompt
 from server.fields.parameters import ignored_header, strictly
 from server.generate.answer import Context, Plan, Speed
 from server.generate.answer_stream import AnswerStream

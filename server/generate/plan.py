@@ -10,14 +10,19 @@ from typing import Any
 
 import orjson
 
-from engine.constraints.rules import choice_rule, json_object_rule, json_schema_rule, lark_grammar, regex_rule
+from engine.api.constraint import Constraint
+from engine.api.prompt import Prompt
 from engine.errors import RequestError
-from engine.prompt import Prompt
-from engine.sampling.constraint import Constraint
-from server.api.chat.body import ChatBody
-from server.api.completions.body import CompletionBody
-from server.fields.generation import GenerationBody
-from server.fields.output import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, StructuredOutputs
+from engine.text.constraints.rules import choice_rule, json_object_rule, json_schema_rule, lark_grammar, regex_rule
+from server.fields.chat import ChatBody
+from server.fields.completions import CompletionBody
+from server.fields.generation import (
+    GenerationBody,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    ResponseFormat,
+    StructuredOutputs,
+)
 from server.generate.answer import Context, Plan
 from server.generate.prompts import ChatPrompt, chat_prompt, checked_chat_length, checked_length, prompt_spans
 from server.generate.sampling import common_request, requests_for

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.api.prompt import Prompt
 from engine.errors import ContextLengthError, RequestError, TemplateError
-from engine.formats.parts import declarations
-from engine.formats.thinking import template_variables
-from engine.prompt import Prompt
+from engine.text.formats.detection import template_variables
+from engine.text.formats.parts import declarations
 from engine.text.tokenizer import RenderedChat, Tokenizer
-from server.api.chat.body import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.errors import clip
+from server.fields.chat import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
 from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
 from server.served import ChatTemplate, ServedModel

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 import orjson
 
-from engine.formats.parts import Part
+from engine.text.formats.parts import Part
 from server.fields.generation import GenerationBody
 from server.generate.answer import Context, Finish, Json, Plan, Update
 from server.generate.figures import plan_timings, usage

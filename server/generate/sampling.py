@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 from engine.errors import RequestError
-from engine.prompt import Prompt
-from engine.request import Request
-from engine.sampling.sampling import Sampling
 from engine.text.tokenizer import Tokenizer
-from server.api.chat.body import ChatBody
-from server.api.completions.body import CompletionBody
+from server.fields.chat import ChatBody
+from server.fields.completions import CompletionBody
 from server.served import ServedModel
 
 AnyBody = ChatBody | CompletionBody

@@ -16,7 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from engine.request import TextEvent
+from engine.api.request import TextEvent
 from server.errors import ClientGoneError
 from server.generate.answer import Json
 from server.generate.answer_stream import AnswerStream

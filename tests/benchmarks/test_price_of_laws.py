@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.price_of_laws import compare, in_turn, paired_tiles
-from engine.measure.timed_matmul import TimedMatmul, TimedMatrix
+from engine.loading.timed_matmul import TimedMatmul, TimedMatrix
 from kernels.quant.weight_types import WEIGHT_TYPES, QuantizedType
 from kernels.run.team import Team
 from kernels.simd.tiers import TIERS_BY_NAME

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.widen import main, widen
-from tests.reference_llama import ReferenceLlama
-from tests.tiny_models import write_tiny_llama
+from tests.reference.llama import ReferenceLlama
+from tests.tiny.models import write_tiny_llama
 
 TOKENS = np.random.default_rng(0).integers(0, 288, 40).tolist()
 MODELS: dict[str, dict[str, object]] = {

@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.model import ServedModel, load_model
 from server.settings import ServingOptions
 from tests.engine.text.vocabularies import load, tiny_spm_metadata
 from tests.server.harness import LiveServer, live_server
-from tests.server.joined import JoinedChoice, events, joined, whole_choice
-from tests.tiny_models import CHATML, write_tiny_llama
+from tests.server.scripted.joined import JoinedChoice, events, joined, whole_choice
+from tests.tiny.models import CHATML, write_tiny_llama
 
 Json = dict[str, Any]
 

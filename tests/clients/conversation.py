@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from engine.constraints.compiler import ConstraintCompiler
-from engine.request import Request
-from engine.sampling.constraint import Constraint
+from engine.api.constraint import Constraint
+from engine.api.request import Request
+from engine.text.constraints.compiler import ConstraintCompiler
 from server.settings import ServingOptions
 from tests.server.harness import LiveServer, live_server
-from tests.server.scripted_engine import Mark, PlainTemplate, ScriptedModel, ScriptedTokenizer, Step
+from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, ScriptedTokenizer, Step
 
 MODEL = "scripted"
 WEATHER = {"Paris": "14 degrees in Paris", "Oslo": "9 degrees in Oslo"}

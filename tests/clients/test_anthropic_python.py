@@ -29,7 +29,7 @@ from tests.clients.conversation import (
 )
 from tests.clients.judging import judged, judged_as
 from tests.server.harness import LiveServer, live_server
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 KEY = "key-of-a-test"
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 1000}

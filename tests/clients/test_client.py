@@ -7,7 +7,7 @@ from clients.client import ApiError, AsyncClient, Client
 from engine.errors import EngineFaultError
 from server.app import create_app
 from tests.server.harness import live_server, ready_serving
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

@@ -14,7 +14,7 @@ from clients.load_report import curve, percentile_ms, report, table
 from clients.load_run import Record, Run, run_load
 from clients.streamed import Streamed
 from tests.server.harness import LiveServer, live_server
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted.engine import ScriptedModel, ScriptedService, scripted_model
 
 SMALL = Plan(model="scripted", requests=10, concurrency=3, prompt_tokens=5, output_tokens=4, vocabulary=256)
 

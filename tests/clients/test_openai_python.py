@@ -35,8 +35,8 @@ from tests.clients.conversation import (
 )
 from tests.clients.judging import judged, judged_as, judged_text
 from tests.server.harness import LiveServer, live_server
-from tests.server.scripted_embeddings import EMBEDDING_SIZE
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.embeddings import EMBEDDING_SIZE
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 FUNCTION: dict[str, Any] = {"name": TOOL_NAME, "description": TOOL_DESCRIPTION, "parameters": TOOL_SCHEMA}
 CHAT_TOOLS: Any = [{"type": "function", "function": {**FUNCTION, "strict": True}}]

@@ -12,7 +12,7 @@ from clients.exchange import Address, Exchange
 from clients.streamed import Streamed, ask
 from engine.errors import EngineFaultError
 from tests.server.harness import live_server
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted.engine import ScriptedModel, ScriptedService, scripted_model
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "scripted", "prompt": [1, 2, 3]}

@@ -15,7 +15,7 @@ import pytest
 from kernels.build.code_store import code_store
 from tests.e2e.processes import ROOT, octavo, wait_until_ready
 from tests.server.cli.test_serve import free_port
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 USER = 1000680000
 # The right to read what is root's is left to it, since Python itself may lie in root's home folder.
@@ -113,7 +113,7 @@ def test_on_a_read_only_system_doctor_and_pull_say_which_folder_to_give(volume: 
 CLOSED = """
 import os, sys
 from engine.errors import OctavoError
-from engine.weights.store.catalogue import cached_models, resolve_model
+from engine.weights.catalogue import cached_models, resolve_model
 os.setgid(65534), os.setgroups([]), os.setuid(1000680000)
 for act in (cached_models, lambda: resolve_model("mine"), lambda: resolve_model("smollm2-135m")):
     try:

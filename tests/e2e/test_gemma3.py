@@ -15,8 +15,8 @@ from openai import OpenAI
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
+from engine.weights.catalogue import cached_models
 from engine.weights.files.gguf import GgufFile
-from engine.weights.store.catalogue import cached_models
 from tests.e2e.processes import Server, serving
 
 NAME = "gemma3-270m"

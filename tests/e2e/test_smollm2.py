@@ -14,8 +14,8 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from engine.measure.score import score_tokens
+from engine.weights.catalogue import cached_models
 from engine.weights.files.gguf import GgufFile
-from engine.weights.store.catalogue import cached_models
 from tests.e2e.processes import Server, serving
 
 Float64 = NDArray[np.float64]

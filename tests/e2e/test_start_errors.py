@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.processes import run_to_end
 from tests.gguf_parts import write_part
-from tests.tiny_models import write_out, write_tiny_llama
+from tests.tiny.models import write_out, write_tiny_llama
 
 
 @pytest.fixture

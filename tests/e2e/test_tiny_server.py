@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.e2e.processes import serving
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 PROMPTS = [f"Tell me about number {n}" + ", please" * (n % 5) + "." * n for n in range(16)]
 

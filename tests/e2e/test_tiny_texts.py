@@ -8,7 +8,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.e2e.processes import Server, serving
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 TEXTS = [f"text {n}" + ", and more of it" * n for n in range(12)]
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}

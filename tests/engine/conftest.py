@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.run.runner import Runner
+from engine.loading.runner import Runner
 from tests.engine.runners import blocks_for, feed, loaded
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.loading.load_runner import load_runner
-from engine.run.runner import Runner
+from engine.loading.runner import Runner
 from engine.run.runner_protocol import SequenceRows
-from engine.weights.files.open_weights import open_weights
 from engine.weights.files.weights_file import WeightsFile
+from engine.weights.open_weights import open_weights
 
 Float32 = NDArray[np.float32]
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.prompt import Prompt
-from engine.request import Request
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 from engine.run.runner_protocol import MAX_KEPT_ROWS, NO_BLOCK, DraftModel, KvGroup, SequenceRows
-from engine.sampling.sampling import Sampling
 from engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 32

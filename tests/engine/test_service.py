@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.request import Event, FinishEvent, FinishReason, Request, TextEvent
+from engine.api.sampling import Sampling
 from engine.errors import (
     ContextLengthError,
     EngineFaultError,
@@ -17,10 +19,8 @@ from engine.errors import (
     QueueFullError,
     RequestError,
 )
-from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent
 from engine.run.runner_protocol import SequenceRows
 from engine.run.status import EngineStatus, LaneStatus, StepReport
-from engine.sampling.sampling import Sampling
 from engine.service import EngineService, EventStream
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, letter_tokenizer, letters, script
 

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from engine.request import Request
+from engine.api.request import Request
 from server.app import create_app
 from server.settings import ServingOptions
 from tests.server.harness import ready_serving
-from tests.server.scripted_engine import Mark, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.engine import Mark, ScriptedModel, ScriptedService, Step
 
 HANG_SECONDS = 30  # a scripted answer takes some milliseconds
 SCRIPTS: tuple[Sequence[Step], ...] = (

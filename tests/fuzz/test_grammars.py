@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.constraints.rules import json_schema_rule, lark_grammar, regex_rule
 from engine.errors import RequestError
-from tests.engine.constraints.random_answers import allowed
-from tests.engine.constraints.tokenizers import constraint
+from engine.text.constraints.rules import json_schema_rule, lark_grammar, regex_rule
+from tests.engine.text.constraints.random_answers import allowed
+from tests.engine.text.constraints.tokenizers import constraint
 from tests.fuzz.mutation import Literal, Members, mutable, places, written
 
-SCHEMAS = json.loads((Path(__file__).parents[1] / "engine/constraints/data/schemas.json").read_text())
+SCHEMAS = json.loads((Path(__file__).parents[1] / "engine/text/constraints/data/schemas.json").read_text())
 KEYWORDS = [
     *("type", "properties", "$ref", "items", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "default"),
     *("pattern", "format", "required", "additionalProperties", "patternProperties", "$defs", "prefixItems", "$id"),

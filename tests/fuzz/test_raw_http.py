@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.fuzz.app_under_test import played
 from tests.fuzz.streams import streams
 from tests.server.harness import LiveServer, live_server
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 STREAMS = int(os.environ.get("OCTAVO_FUZZ_STREAMS", "300"))
 QUIET_SECONDS = 0.03  # how long a client waits for more

@@ -19,7 +19,7 @@ from server.serving import Serving
 from server.settings import ServingOptions
 from server.wire.lifecycle import HttpServer, bind
 from server.wire.openapi import install_document
-from tests.server.scripted_engine import ScriptedModel
+from tests.server.scripted.engine import ScriptedModel
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 

@@ -58,7 +58,7 @@ def main() -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     cores = sorted(os.sched_getaffinity(0))
-    command = [sys.executable, "-m", "tests.server.scripted_serve", str(port), "fast", "1"]
+    command = [sys.executable, "-m", "tests.server.scripted.serve", str(port), "fast", "1"]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cores[:1]))
     try:
         os.sched_setaffinity(0, cores[-1:])

@@ -8,7 +8,7 @@ import pytest
 from server.serving import Serving
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted.engine import ScriptedModel, ScriptedService, scripted_model
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from server.routes import ENDPOINTS
 from server.settings import ServingOptions
 from server.wire.endpoint import Resources
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from server.settings import ServingOptions, Settings, SettingsError, all_settings
 
 

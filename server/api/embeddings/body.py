@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from server.api.completions.body import TokenIds, by_path, check_prompt_type, prompt_kind
 from server.fields.common import MAX_INT32, WHOLE, Answer, CacheSalt, Priority, ProtocolModel
+from server.fields.completions import TokenIds, by_path, check_prompt_type, prompt_kind
 
 MAX_TEXTS = 2048  # OpenAI's own limit
 

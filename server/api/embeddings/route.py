@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from engine.api.prompt import Prompt
 from engine.errors import EngineNotReadyError, InputLengthError, RequestError
-from engine.prompt import Prompt
 from engine.run.embedding import unit_length
 from server.api.embeddings.body import EmbeddingsBody
 from server.errors import AnswerCancelledError

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from server.api.chat.answers import Timings
+from server.api.chat_answers import Timings
 from server.fields.common import Answer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
 from server.api.messages.body import MessagesBody, PromptBody
 from server.api.messages.errors import messages_error
 from server.api.messages.to_chat import messages_form, prompt_form

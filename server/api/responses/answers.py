@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from server.api.chat.answers import CachedTokens, Timings
+from server.api.chat_answers import CachedTokens, Timings
 from server.fields.common import Answer
 
 KeptStatus = Literal["in_progress", "completed", "incomplete"]

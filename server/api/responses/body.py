@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from server.api.chat.body import Effort
+from server.fields.chat import Effort
 from server.fields.common import (
     WHOLE,
     MaxTokens,
@@ -14,7 +14,7 @@ from server.fields.common import (
     TemplateArguments,
     with_fields,
 )
-from server.fields.output import SchemaName
+from server.fields.generation import SchemaName
 from server.fields.parameters import Body, given_keys, honoured, ignored, objects_of, refused, table_of, unknown_subkeys
 from server.fields.sampling import SampledBody, sampling_fields, sampling_keys
 from server.fields.tools import MAX_TOOLS, FunctionName

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
-from engine.request import Token
+from engine.api.request import Token
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
 from engine.text.tokenizer import Tokenizer
 from server.api.responses.body import ResponsesBody
 from server.api.responses.store import response_head

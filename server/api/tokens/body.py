@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from server.api.chat.body import ChatBody, Message
+from server.fields.chat import ChatBody, Message
 from server.fields.common import Answer, ProtocolModel, TokenId, invalid
 
 SOURCES = ("content", "prompt", "messages")

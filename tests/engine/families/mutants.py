@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.loading.load_runner import load_runner
 from engine.weights.files.weights_file import WeightsFile
 from tests.engine.runners import feed

@@ -9,12 +9,12 @@ import pytest
 from engine.errors import ModelError, ModelFileError, UnsupportedModelError
 from engine.families.registry import FAMILIES, Blueprint, read_blueprint
 from engine.weights.draft_head import open_drafting
-from tests.engine.run.test_golden import logits_of
+from tests.engine.families.test_golden import logits_of
 from tests.engine.runners import GOLDEN
 from tests.gguf_parts import write_part
-from tests.reference_llama import ReferenceLlama
-from tests.tiny_families import write_tiny_family
-from tests.tiny_models import write_tiny_llama
+from tests.reference.llama import ReferenceLlama
+from tests.tiny.families import write_tiny_family
+from tests.tiny.models import write_tiny_llama
 
 
 def blueprint(path: Path) -> Blueprint:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.emit.mixture import Mixture
 from engine.errors import ModelError, ModelFileError, UnsupportedModelError
 from engine.families.config import read_mixture
+from engine.families.emit.mixture import Mixture
 from engine.weights.files.metadata import Metadata
 
 KEYS = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 64}

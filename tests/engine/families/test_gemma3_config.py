@@ -8,13 +8,13 @@ from typing import cast
 import numpy as np
 import pytest
 
-from engine.emit.attention_state import KvLayers
 from engine.errors import ModelError
+from engine.families.emit.attention_state import KvLayers
 from engine.families.gemma3 import Gemma3Config, read_gemma3_config
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.weights_file import WeightsFile
 from kernels.attention.kv_cache import F16
-from tests.tiny_families import write_tiny_family
+from tests.tiny.families import write_tiny_family
 
 
 @dataclass

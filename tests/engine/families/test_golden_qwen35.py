@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.run.runner import Runner
+from engine.loading.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from tests.engine.runners import GOLDEN, blocks_for, feed, loaded
-from tests.reference_qwen35 import ReferenceQwen35
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.reference.qwen35 import ReferenceQwen35
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 FOLDER = GOLDEN / "qwen3_5_moe"
 LAYERS = 8

@@ -8,15 +8,15 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError, UnsupportedModelError
-from engine.run.runner import Runner
+from engine.loading.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.convert import convert
-from engine.weights.files.open_weights import open_weights
-from engine.weights.files.safetensors_folder import SafetensorsFolder
+from engine.weights.open_weights import open_weights
+from engine.weights.safetensors_folder import SafetensorsFolder
 from tests.engine.runners import GOLDEN, feed, loaded, same_bits
 from tests.engine.weights.safetensors_bytes import write_folder
-from tests.reference_hybrid import ReferenceHybrid
-from tests.tiny_hybrids import KEY_HEADS, STATE, VALUE_HEADS, hybrid_config, hybrid_tensors, write_tiny_hybrid
+from tests.reference.hybrid import ReferenceHybrid
+from tests.tiny.hybrids import KEY_HEADS, STATE, VALUE_HEADS, hybrid_config, hybrid_tensors, write_tiny_hybrid
 
 TYPES = {"qwen3_5": "qwen35", "qwen3_next": "qwen3next"}
 TOKENS = np.random.default_rng(0).integers(0, 288, 70).tolist()

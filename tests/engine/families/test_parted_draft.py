@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.sampling import Sampling
 from engine.errors import ModelFileError, OctavoError
+from engine.loading.runner import Runner
 from engine.model import ServedModel, load_model
-from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
-from engine.sampling.sampling import Sampling
 from engine.weights.draft_head import open_drafting, open_trunk
 from tests.engine.runners import GOLDEN, blocks_for, loaded, same_bits
+from tests.engine.scheduling.speculation.forced import served, try_all_drafts
 from tests.engine.scripted import a_request
-from tests.engine.speculation.forced import served, try_all_drafts
 from tests.gguf_parts import part_draft
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 WHOLE = GOLDEN / "qwen3_5_moe" / "model.gguf"
 

@@ -6,10 +6,10 @@ import pytest
 
 from engine.errors import ModelFileError, OctavoError, UnsupportedModelError
 from engine.families.qwen35 import Qwen35Config, read_qwen35_config
-from engine.weights.files.open_weights import open_weights
+from engine.weights.open_weights import open_weights
 from kernels.attention.kv_cache import F16
 from kernels.delta.recurrent import DeltaShape
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 
 def read(path: Path, metadata: dict[str, object] | None = None, **options: object) -> Qwen35Config:

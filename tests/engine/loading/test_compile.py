@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.emit.delta import delta_kernels
-from engine.emit.mixture import mixture_kernels
+from engine.api.config import EngineConfig
+from engine.families.emit.delta import delta_kernels
+from engine.families.emit.mixture import mixture_kernels
 from engine.loading.compile_kernels import kernel_groups
 from engine.loading.load_runner import load_runner
 from engine.run.runner_protocol import SequenceRows
@@ -24,7 +24,7 @@ from kernels.build.jit import find
 from kernels.delta.recurrent import DeltaShape
 from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.sampling import logits
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 ROOT = Path(__file__).parents[3]
 LOAD = """

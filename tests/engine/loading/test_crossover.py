@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.loading import crossover
 from engine.loading.crossover import choose_crossover, measured_crossover
 from engine.loading.load_runner import load_runner
@@ -14,9 +14,9 @@ from kernels.matmul.activations import NEVER, Activations
 from kernels.quant.weight_types import WEIGHT_TYPES, WeightType
 from kernels.simd.tiers import TIERS_BY_NAME, supported_tiers
 from tests.engine.runners import blocks_for, feed, loaded, random_tokens, same_bits
-from tests.tiny_mixture import write_tiny_mixture
-from tests.tiny_models import write_tiny_llama
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.mixture import write_tiny_mixture
+from tests.tiny.models import write_tiny_llama
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 AMX = TIERS_BY_NAME["amx"].number
 MODELS: dict[str, Callable[..., Path]] = {

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import FinishEvent, Request
+from engine.api.sampling import Sampling
 from engine.errors import ModelFileError
 from engine.loading.fingerprint import content_digest, fingerprint, source_digest
 from engine.loading.load_runner import load_runner
 from engine.model import ServedModel, load_model
-from engine.prompt import Prompt
-from engine.request import FinishEvent, Request
-from engine.sampling.sampling import Sampling
+from engine.weights.catalogue import ResolvedModel
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests
 from engine.weights.files.gguf import GgufFile
 from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.open_weights import open_weights
-from engine.weights.store.catalogue import ResolvedModel
+from engine.weights.open_weights import open_weights
 from tests.engine.runners import GOLDEN
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from engine.weights import load
-from engine.weights.files.open_weights import open_weights
 from engine.weights.load import WeightLoader, loading_kernels
+from engine.weights.open_weights import open_weights
 from engine.weights.quantized_file import quantized
 from kernels.quant.weight_types import WEIGHT_TYPES
-from tests.tiny_models import write_out
+from tests.tiny.models import write_out
 
 ROWS, COLUMNS = 16384, 1024  # 32 MiB of F16
 THREADS, PIECE = 2, 2 << 20

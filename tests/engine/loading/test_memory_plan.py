@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.emit.attention_state import KvLayers
 from engine.errors import OctavoError
+from engine.families.emit.attention_state import KvLayers
 from engine.loading.memory_plan import MemoryNeeds, plan_memory
 
 BLOCK = 2 * 64 * 64 * 2  # of keys and values of one layer

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from engine.loading.runner import Runner
 from engine.measure.ledger import Entry, Ledger
-from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from tests.engine.runners import loaded, same_bits
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 STEP = [SequenceRows([5, 17, 250], 0, ([0],), 1)]
 

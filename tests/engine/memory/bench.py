@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.api.prompt import Prompt
 from engine.memory.memory import Memory
-from engine.memory.nodes import NO_SLOT, Node
-from engine.prompt import Prompt
+from engine.run.nodes import NO_SLOT, Node
 from engine.run.runner_protocol import NO_BLOCK, SequenceRows
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser

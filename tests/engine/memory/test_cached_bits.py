@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.loading.runner import Runner
 from engine.measure.plain_tables import plain_tables
 from engine.memory.memory import Memory
-from engine.prompt import Prompt
-from engine.request import Request
-from engine.run.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.runners import GOLDEN, loaded, same_bits
-from tests.tiny_models import write_tiny_llama
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.models import write_tiny_llama
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 Float32 = NDArray[np.float32]
 LANES = 2

@@ -2,9 +2,9 @@
 
 import pytest
 
+from engine.api.prompt import Prompt, Span
+from engine.api.request import CacheMiss, CacheReport, Pooling, Request
 from engine.memory import cache_report, prefix_cache
-from engine.prompt import Prompt, Span
-from engine.request import CacheMiss, CacheReport, Pooling, Request
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench

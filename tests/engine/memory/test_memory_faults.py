@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from engine.api.prompt import Prompt
+from engine.api.request import Request
 from engine.memory import prefix_cache
 from engine.memory.blocks import BlockPool, EvictionQueue
 from engine.memory.memory import Memory
-from engine.memory.nodes import Node
-from engine.prompt import Prompt
-from engine.request import Request
+from engine.run.nodes import Node
 from engine.run.sequence import TokenSequence
 from engine.sampling.token_chooser import TokenChooser
 from tests.engine.memory.bench import MemoryBench

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.memory import nodes, persist, prefix_cache
-from engine.memory.nodes import NO_SLOT
-from engine.prompt import Prompt, Span
+from engine.api.prompt import Prompt, Span
+from engine.memory import persist, prefix_cache
+from engine.run import nodes
+from engine.run.nodes import NO_SLOT
 from engine.run.runner_protocol import NO_BLOCK
 from tests.engine.memory.bench import MemoryBench, prefix_of
 

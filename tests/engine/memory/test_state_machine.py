@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.memory.nodes import NO_SLOT, root_digest
+from engine.run.nodes import NO_SLOT, root_digest
 from engine.run.runner_protocol import NO_BLOCK
 from engine.run.sequence import TokenSequence
 from tests.engine.memory.bench import BLOCK_TOKENS, MemoryBench, prefix_of

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import Pooling
 from engine.errors import EngineFaultError, EngineNotReadyError, InputLengthError, QueueFullError, RequestError
-from engine.prompt import Prompt
-from engine.request import Pooling
 from engine.run.embedding import Pooler, pooling_of, unit_length
 from engine.run.runner_protocol import ModelRunner, SequenceRows
 from engine.service import EngineService
 from engine.weights.files.gguf import GgufFile
 from tests.engine.runners import loaded, random_tokens
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request, hidden_state, letter_tokenizer
-from tests.reference_llama import ReferenceLlama
-from tests.tiny_models import write_out, write_tiny_llama
+from tests.reference.llama import ReferenceLlama
+from tests.tiny.models import write_out, write_tiny_llama
 
 
 @asynccontextmanager

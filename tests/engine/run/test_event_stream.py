@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from engine.api.request import Event, FinishEvent, FinishReason, TextEvent, Timings, Token
 from engine.errors import EngineFaultError
-from engine.request import Event, FinishEvent, FinishReason, TextEvent, Timings, Token
 from engine.run.event_stream import EventStream
 
 FINISH = FinishEvent(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.request import FinishReason, TextEvent, Token, TokenLogprob
+from engine.api.request import FinishReason, TextEvent, Token, TokenLogprob
 from engine.run.outputs import DEADLINE, RequestOutput
 from engine.text.tokenizer import Tokenizer
 from tests.engine.scripted import END_ID, LetterTokenizer, a_request, letter_tokenizer, letters

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.loop import Delivery, EngineLoop, Job
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import FinishEvent, FinishReason, Request
+from engine.api.sampling import Sampling
+from engine.loading.runner import Runner
 from engine.memory.memory import Memory
-from engine.prompt import Prompt
-from engine.request import FinishEvent, FinishReason, Request
 from engine.run.event_stream import EventStream
 from engine.run.outputs import RequestOutput
-from engine.run.runner import Runner
 from engine.run.sequence import TokenSequence
 from engine.run.status import StepReport
-from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser
+from engine.scheduling.loop import Delivery, EngineLoop, Job
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.logit_keeper import LogitKeeper
+from tests.engine.run.logit_keeper import LogitKeeper
 from tests.engine.runners import loaded
 from tests.engine.scripted import letter_tokenizer
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 REQUESTS = 16
 CONTEXT = 256

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.prompt import Prompt
-from engine.request import Event, FinishEvent, Request, Thinking, Timings
+from engine.api.config import EngineConfig
+from engine.api.prompt import Prompt
+from engine.api.request import Event, FinishEvent, Request, Thinking, Timings
+from engine.api.sampling import Sampling
 from engine.run.event_stream import EventStream
-from engine.sampling.sampling import Sampling
 from engine.service import EngineService
 from engine.text.tokenizer import Tokenizer
 from engine.weights.files.gguf import GgufFile
 from tests.engine.runners import loaded
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 NO_TIMINGS = Timings(queue_seconds=0, prefill_seconds=0, decode_seconds=0)
 LANES = 4

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompt import Prompt
-from engine.request import Request
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 from engine.sampling.logit_rules import Float32, LogitRules
-from engine.sampling.sampling import Sampling
 
 VOCAB = 200
 ENDS = frozenset({0, 7})

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from engine.api.prompt import Prompt
+from engine.api.request import Request
+from engine.api.sampling import Sampling
 from engine.errors import EngineFaultError
-from engine.prompt import Prompt
-from engine.request import Request
 from engine.sampling.sampler import Sampler
-from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import TokenChooser, random_stream
 
 VOCAB_SIZE = 50

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.api.constraint import Constraint
+from engine.api.prompt import Prompt
+from engine.api.request import Request, Thinking
+from engine.api.sampling import Sampling
 from engine.errors import EngineFaultError, RequestError
-from engine.prompt import Prompt
-from engine.request import Request, Thinking
-from engine.sampling.constraint import Constraint
 from engine.sampling.sampler import Sampler
-from engine.sampling.sampling import Sampling
 from engine.sampling.token_chooser import ThinkingBudget, TokenChooser
-from tests.engine.grammars import Hashed, Nothing, Words
 from tests.engine.scripted import END_ID, VOCAB_SIZE, hashed_logits, letters
+from tests.engine.text.constraints.grammars import Hashed, Nothing, Words
 
 SAMPLER = Sampler(VOCAB_SIZE)
 

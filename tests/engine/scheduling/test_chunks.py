@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.run.pace import Chunk, Pace
 from engine.scheduling.chunks import LEAST_CHUNK, STEPS_TO_BELIEVE, ChunkBudget
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.scheduling import scheduler
-from tests.engine.loop_bench import Bench, Heard, essence
+from tests.engine.scheduling.loop_bench import Bench, Heard, essence
 from tests.engine.scripted import ScriptedRunner, a_request
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.memory.memory import Memory
 from engine.run.sequence import TokenSequence
 from engine.run.step import StepPlan, planned_rows, step_plan

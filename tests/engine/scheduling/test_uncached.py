@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.request import Request
-from tests.engine.loop_bench import Bench
+from engine.api.config import EngineConfig
+from engine.api.request import Request
+from tests.engine.scheduling.loop_bench import Bench
 from tests.engine.scripted import ScriptedRunner, a_request
 
 PROMPT = tuple(range(1, 14))  # three full blocks and one token

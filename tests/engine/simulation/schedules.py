@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.request import FinishEvent, FinishReason, Request
 from engine.errors import EngineFaultError
-from engine.memory.nodes import root_digest
-from engine.request import FinishEvent, FinishReason, Request
+from engine.run.nodes import root_digest
 from engine.run.runner_protocol import SequenceRows
 from engine.run.sequence import TokenSequence
 from engine.scheduling.admission import AGEING, rank_of
-from tests.engine.loop_bench import Bench, Heard
+from tests.engine.scheduling.loop_bench import Bench, Heard
+from tests.engine.scheduling.speculation.forced import any_pattern, force
 from tests.engine.scripted import END_ID, VOCAB_SIZE, ScriptedRunner, a_request
-from tests.engine.speculation.forced import any_pattern, force
 
 MOST_STEPS = 20_000
 PRIORITIES = (-1, 0, 0, 0, 2)

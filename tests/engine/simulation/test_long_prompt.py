@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.run.runner_protocol import SequenceRows
-from tests.engine.loop_bench import Bench, Heard
+from tests.engine.scheduling.loop_bench import Bench, Heard
 from tests.engine.scripted import VOCAB_SIZE, ScriptedRunner, a_request
 
 STREAMS = 7

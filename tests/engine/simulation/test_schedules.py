@@ -22,7 +22,7 @@ FOUND = (962,)  # seeds that once failed
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """Injected faults are logged with their tracebacks, which takes longer than the schedules."""
-    logger = logging.getLogger("engine.loop")
+    logger = logging.getLogger("engine.scheduling.loop")
     logger.disabled = True
     yield
     logger.disabled = False

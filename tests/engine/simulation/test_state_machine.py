@@ -6,13 +6,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
+from engine.api.request import FinishEvent, FinishReason
 from engine.errors import EngineFaultError
-from engine.request import FinishEvent, FinishReason
-from tests.engine.loop_bench import Bench, Heard
+from tests.engine.scheduling.loop_bench import Bench, Heard
+from tests.engine.scheduling.speculation.forced import force
 from tests.engine.scripted import ScriptedRunner, a_request
 from tests.engine.simulation.schedules import Fault, answer_alone, one_hot_logits
-from tests.engine.speculation.forced import force
 
 TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=30).map(tuple)
 

@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModelFileError, TemplateError
-from engine.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError
 from engine.text.chat_template import GUARDS, ChatTemplate
+from engine.text.sandbox.template_process import BrokenTemplateError, RefusedByTemplateError
 from tests.engine.text.vocabularies import load, tokenizer
-from tests.tiny_models import CHATML
+from tests.tiny.models import CHATML
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 USER_TOKENS = ["<think>", "</think>", "<b>", "\n\n"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.errors import UnsupportedModelError
-from engine.formats.marks import Marks
+from engine.text.formats.marks import Marks
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_keys import tokenizer_warnings
 from tests.engine.text.vocabularies import CONTROL, USER, tiny_bpe_metadata, tiny_spm_metadata

@@ -11,13 +11,13 @@ from engine.families.registry import family_of
 from engine.loading.fingerprint import content_digest
 from engine.weights.digest import tensor_digests
 from engine.weights.draft_head import open_drafting, open_trunk, with_draft, without_draft
-from engine.weights.files.open_weights import open_weights
 from engine.weights.files.weights_file import WeightsFile
 from engine.weights.load import WeightLoader
+from engine.weights.open_weights import open_weights
 from kernels.attention.kv_cache import F16
 from tests.gguf_parts import part_draft, write_part
-from tests.tiny_models import write_tiny_llama
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.models import write_tiny_llama
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 LAYERS = 4
 DRAFT = f"blk.{LAYERS}."

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError, OctavoError
 from engine.weights import quantize
 from engine.weights.files.gguf import GgufFile
-from engine.weights.files.open_weights import open_weights
+from engine.weights.open_weights import open_weights
 from engine.weights.quantized_file import QuantizedFile, quantized
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 SIMPLE = {
     "Q8_0": quantize.q8_0,

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
 from engine.loading.load_runner import load_runner
 from engine.weights.files.file_view import FileView
 from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.open_weights import open_weights
 from engine.weights.files.weights_file import WeightsFile
+from engine.weights.open_weights import open_weights
 from tests.engine.runners import GOLDEN
 from tests.engine.weights.safetensors_bytes import stored_tensors, write_folder, write_shards
 from tests.gguf_parts import write_part
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 FOLDER = GOLDEN / "qwen3_5_moe"
 QKV = "blk.0.attn_qkv.weight"

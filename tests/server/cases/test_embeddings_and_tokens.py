@@ -13,7 +13,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.vocabularies import FILES, load, model, tiny_bpe_metadata, tokenizer
 from tests.server.harness import http_client, openai_client
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 
 async def test_base64_is_little_endian_float32_and_equals_the_floats() -> None:

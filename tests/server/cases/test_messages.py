@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import ScriptedModel, prompt_text, scripted_model, templated_model
+from tests.server.scripted.engine import ScriptedModel, prompt_text, scripted_model, templated_model
 
 GAUGE_CALL = {"id": "c1", "type": "function", "function": {"name": "read_gauge", "arguments": "{}"}}
 GAUGE = {"type": "function", "function": {"name": "read_gauge", "description": "n", "parameters": {"type": "object"}}}

@@ -7,7 +7,7 @@ import pytest
 
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 NULLABLE = [
     *("max_tokens", "max_completion_tokens", "stop", "n", "temperature"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.request import Request
+from engine.api.request import Request
 from tests.server.harness import CHAT, http_client, openai_client
-from tests.server.joined import events, joined, whole_choice
-from tests.server.scripted_engine import Mark, ScriptedModel, ScriptedService, Step, scripted_model
+from tests.server.scripted.engine import Mark, ScriptedModel, ScriptedService, Step, scripted_model
+from tests.server.scripted.joined import events, joined, whole_choice
 
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 TOOL = {"type": "function", "function": {"name": "w", "parameters": {"type": "object"}}}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.joined import events, joined
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
+from tests.server.scripted.joined import events, joined
 
 LETTERS = "abcdé😀 世\n"
 

@@ -6,8 +6,8 @@ import pytest
 
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
-from tests.server.joined import joined, whole_choice
-from tests.server.scripted_engine import PLAIN_SOURCE, SOURCE, Mark, PlainTemplate, ScriptedModel, ScriptedService
+from tests.server.scripted.engine import PLAIN_SOURCE, SOURCE, Mark, PlainTemplate, ScriptedModel, ScriptedService
+from tests.server.scripted.joined import joined, whole_choice
 
 ALWAYS = "{{ messages }}<think></think>"  # a template without a switch
 

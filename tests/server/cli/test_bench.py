@@ -10,7 +10,7 @@ from kernels.quant.weight_types import WEIGHT_TYPES
 from kernels.run.probes import read_bandwidth
 from kernels.run.team import Team
 from server.cli.main import main
-from tests.tiny_models import write_tiny_llama
+from tests.tiny.models import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

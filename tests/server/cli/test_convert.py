@@ -10,8 +10,8 @@ from engine.weights.files.gguf import GgufFile
 from server.cli.main import main
 from tests.engine.runners import GOLDEN
 from tests.gguf_parts import part_draft, write_part
-from tests.tiny_models import write_tiny_llama
-from tests.tiny_qwen35 import write_tiny_qwen35
+from tests.tiny.models import write_tiny_llama
+from tests.tiny.qwen35 import write_tiny_qwen35
 
 
 def test_a_folder_is_converted_and_quantized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from server.cli.main import main
-from tests.reference_llama import ReferenceLlama
-from tests.tiny_models import write_tiny_llama
+from tests.reference.llama import ReferenceLlama
+from tests.tiny.models import write_tiny_llama
 
 IDS = [5, 260, 17, 17, 99, 3, 200]
 TOKENS = ",".join(map(str, IDS))

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from engine.errors import ModelNotFoundError
-from engine.weights.store.catalogue import CATALOGUE, cached_path
+from engine.weights.catalogue import CATALOGUE, cached_path
 from server.cli.models import register
 from tests.engine.weights.wheels import MODEL, list_model, make_wheel, source_of, use_index
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine import model
-from engine.config import EngineConfig
+from engine.api.config import EngineConfig
 from server.cli.run_server import engine_load, serving_options
 from server.settings import ServingOptions, Settings
 

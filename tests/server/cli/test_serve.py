@@ -30,7 +30,7 @@ class Process:
     def __init__(self, script: str, drain: float) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "tests.server.scripted_serve", str(self.port), script, str(drain)]
+        command = [sys.executable, "-m", "tests.server.scripted.serve", str(self.port), script, str(drain)]
         self.child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
     def status(self, path: str) -> int:
@@ -132,7 +132,7 @@ def test_a_load_that_fails_is_one_line_and_exit_code_one() -> None:
 def test_a_port_in_use_is_one_line_before_anything_is_loaded() -> None:
     with serving("hello") as process:
         assert process.is_up()
-        command = [sys.executable, "-m", "tests.server.scripted_serve", str(process.port), "hello", "1"]
+        command = [sys.executable, "-m", "tests.server.scripted.serve", str(process.port), "hello", "1"]
         second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
     assert second.returncode == 1
     assert second.stderr.startswith(f"octavo: Port {process.port} on 127.0.0.1 is in use")

@@ -7,7 +7,7 @@ import pytest
 
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 ROUTES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,

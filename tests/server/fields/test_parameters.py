@@ -6,12 +6,12 @@ import pytest
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
 
-from server.api.chat.body import ChatBody
-from server.api.completions.body import CompletionBody
+from server.fields.chat import ChatBody
+from server.fields.completions import CompletionBody
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS, Handling, ignored_header
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 APIS = [(CHAT_PARAMETERS, ChatBody), (COMPLETION_PARAMETERS, CompletionBody)]
 

@@ -1,15 +1,15 @@
-"""A sampling number that is written once, in engine/sampling/sampling.py, is in every body, table and answer."""
+"""A sampling number that is written once, in engine/api/sampling.py, is in every body, table and answer."""
 
 from typing import Any
 
 import pytest
 
-from engine.sampling.sampling import NEUTRAL, NUMBERS, Api
-from server.api.chat.body import ChatBody
-from server.api.completions.body import CompletionBody
+from engine.api.sampling import NEUTRAL, NUMBERS, Api
 from server.api.messages.body import MESSAGES_PARAMETERS, MessagesBody
 from server.api.responses.body import RESPONSES_PARAMETERS, ResponsesBody
 from server.api.status.answers import GenerationDefaults
+from server.fields.chat import ChatBody
+from server.fields.completions import CompletionBody
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
 from server.fields.sampling import SampledBody, props_values, sampling_keys
 

@@ -7,8 +7,8 @@ import pytest
 
 from server.settings import ServingOptions
 from tests.server.harness import http_client
-from tests.server.scripted_cache import ScriptedCache
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.cache import ScriptedCache
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 TURNS = [

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.joined import events
-from tests.server.scripted_engine import PLAIN_SOURCE, Mark, PlainTemplate, ScriptedModel, Step, scripted_model
+from tests.server.scripted.engine import PLAIN_SOURCE, Mark, PlainTemplate, ScriptedModel, Step, scripted_model
+from tests.server.scripted.joined import events
 
 FUNCTIONS = [{"name": "one", "description": "first"}, {"name": "two", "parameters": {"type": "object"}}]
 TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]

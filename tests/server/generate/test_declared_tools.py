@@ -1,7 +1,7 @@
 """Tools for a template that never says which there are: the declarations reach the model in the system message."""
 
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import prompt_text, templated_model
+from tests.server.scripted.engine import prompt_text, templated_model
 
 # As DeepSeek V3.1's: it writes calls, and reads no tools.
 CALL = (

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from engine.request import FinishEvent, FinishReason, Timings, Token, TokenLogprob
-from server.api.completions.route import LegacyLogprobs
+from engine.api.request import FinishEvent, FinishReason, Timings, Token, TokenLogprob
+from server.api.completions import LegacyLogprobs
 from server.generate.answer import Finish, Speed
 from server.generate.figures import chat_logprobs, timings, usage
-from tests.server.scripted_engine import ScriptedTokenizer
+from tests.server.scripted.engine import ScriptedTokenizer
 
 TIMES = Timings(queue_seconds=0.01, prefill_seconds=0.5, decode_seconds=2.0, mean_lanes=3.456)
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.text.chat_template import ChatTemplate
 from server.generate.message_spans import MARK, marked_messages, message_of, message_spans
-from tests.server.scripted_engine import ScriptedTokenizer
+from tests.server.scripted.engine import ScriptedTokenizer
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import PLAIN_SOURCE, PlainTemplate, ScriptedModel, scripted_model
+from tests.server.scripted.engine import PLAIN_SOURCE, PlainTemplate, ScriptedModel, scripted_model
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 NAMED = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": True}}

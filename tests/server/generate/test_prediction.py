@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.request import FinishEvent, FinishReason
+from engine.api.request import FinishEvent, FinishReason
 from server.generate.answer import Finish, Speed
 from server.generate.figures import timings, usage
 from tests.server.generate.test_figures import TIMES
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 PARTS = [{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import RequestError
-from server.api.chat.body import ChatBody
+from server.fields.chat import ChatBody
 from server.generate.prompts import plain_messages
 
 

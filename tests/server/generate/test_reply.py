@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.request import Request
+from engine.api.request import Request
 from tests.server.harness import CHAT, http_client
-from tests.server.joined import JoinedChoice, joined, whole_choice
-from tests.server.scripted_engine import Mark, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.engine import Mark, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.joined import JoinedChoice, joined, whole_choice
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"x": {}}}}}

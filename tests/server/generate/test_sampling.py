@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from engine.sampling.sampling import Sampling
-from server.api.chat.body import ChatBody
+from engine.api.sampling import Sampling
+from server.fields.chat import ChatBody
 from server.generate.sampling import sampling_of
 from tests.server.harness import http_client
-from tests.server.scripted_engine import ScriptedModel
+from tests.server.scripted.engine import ScriptedModel
 
 MODEL = ScriptedModel(sampling=Sampling(temperature=0.6, top_k=20, top_p=0.95, min_p=0.05, repetition_penalty=1.1))
 

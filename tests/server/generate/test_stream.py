@@ -9,7 +9,7 @@ import orjson
 from engine.errors import EngineFaultError
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, http_client, live_server
-from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
+from tests.server.scripted.engine import ScriptedModel, Step, scripted_model
 
 
 async def streamed(model: ScriptedModel, **fields: object) -> httpx.Response:

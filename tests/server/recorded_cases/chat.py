@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from engine.api.request import Request
 from engine.errors import EngineFaultError
-from engine.request import Request
 from server.settings import ServingOptions
 from tests.server.harness import CHAT
 from tests.server.recorded_cases.exchange import Build, Call, Case, says, whole_and_streamed
-from tests.server.scripted_cache import ScriptedCache
-from tests.server.scripted_engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.cache import ScriptedCache
+from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
 
 PATH = "/v1/chat/completions"
 HELLO = says("Hello", " wörld")

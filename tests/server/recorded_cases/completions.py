@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from engine.api.request import Request
 from engine.errors import EngineFaultError
-from engine.request import Request
 from tests.server.recorded_cases.exchange import Build, Case, says, whole_and_streamed
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, ScriptedTokenizer
+from tests.server.scripted.engine import ScriptedModel, ScriptedService, ScriptedTokenizer
 
 PATH = "/v1/completions"
 

@@ -5,7 +5,7 @@ from typing import Any
 from server.settings import ServingOptions
 from tests.server.harness import CHAT
 from tests.server.recorded_cases.exchange import JSON_TYPE, Build, Call, Case, says
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 KEYED = ServingOptions(api_keys=("sk-1", "sk-2"))
 PAGE = "https://chat.example.org"

@@ -16,7 +16,7 @@ import httpx
 
 from server.settings import ServingOptions
 from tests.server.harness import http_client, live_server, loading_client
-from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
+from tests.server.scripted.engine import ScriptedModel, Step, scripted_model
 
 NAMED = "RESPONSE_ID"  # stands in a path or a body for the id of the first response that was answered
 JSON_TYPE = {"content-type": "application/json"}

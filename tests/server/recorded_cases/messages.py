@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from engine.api.request import FinishReason
 from engine.errors import EngineFaultError
-from engine.request import FinishReason
 from server.settings import ServingOptions
 from tests.server.recorded_cases.chat import ONE, SCHEMA, TWO, caching, thinker
 from tests.server.recorded_cases.exchange import Build, Call, Case, says, whole_and_streamed
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 PATH = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"

@@ -9,7 +9,7 @@ from engine.run.status import EngineStatus, LaneStatus
 from server.settings import ServingOptions
 from tests.server.harness import CHAT
 from tests.server.recorded_cases.exchange import Build, Call, Case, View, says
-from tests.server.scripted_engine import ScriptedModel
+from tests.server.scripted.engine import ScriptedModel
 
 CHATS = "/v1/chat/completions"
 FOREVER = 3600.0  # seconds; whoever waits for it is cancelled

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from engine.api.request import FinishReason
 from engine.errors import EngineFaultError
-from engine.request import FinishReason
 from server.settings import ServingOptions
 from tests.server.recorded_cases.chat import ONE, SCHEMA, TWO, thinker
 from tests.server.recorded_cases.exchange import NAMED, Build, Call, Case, says, whole_and_streamed

@@ -4,7 +4,7 @@ from typing import Any
 
 from engine.errors import EngineFaultError
 from tests.server.recorded_cases.exchange import Call, Case
-from tests.server.scripted_engine import ScriptedModel
+from tests.server.scripted.engine import ScriptedModel
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TOOLS = [{"type": "function", "function": {"name": "f"}}]

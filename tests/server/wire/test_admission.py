@@ -21,7 +21,7 @@ from server.wire.admission import Line, Place
 from server.wire.endpoint import Work
 from tests.fuzz.bodies import BODIES
 from tests.server.harness import CHAT, LiveServer, http_client, live_server
-from tests.server.scripted_engine import PlainTemplate, ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted.engine import PlainTemplate, ScriptedModel, ScriptedService, scripted_model
 from tests.server.wire.test_http_protocol import all_received
 
 CHATS = ("/chat/completions/render", "/chat/completions/input_tokens", "/apply-template")

@@ -15,7 +15,7 @@ from server.settings import ServingOptions
 from server.wire import body
 from server.wire.body import Body, BodyIntake
 from tests.server.harness import CHAT, LiveServer, live_server
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 from tests.server.wire.test_http_protocol import all_received
 
 SECONDS = 0.4  # that a body may stall

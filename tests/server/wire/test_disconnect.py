@@ -17,7 +17,7 @@ import pytest
 from server.app import create_app
 from server.settings import ServingOptions
 from tests.server.harness import CHAT, LiveServer, live_server, ready_serving
-from tests.server.scripted_engine import ScriptedModel, Step, scripted_model
+from tests.server.scripted.engine import ScriptedModel, Step, scripted_model
 
 ENDLESS: list[Step] = [step for _ in range(100_000) for step in ("x", 0.005)]
 

@@ -15,7 +15,7 @@ from server.settings import ServingOptions
 from server.wire import lifecycle
 from server.wire.http_protocol import BoundedProtocol
 from tests.server.harness import CHAT, LiveServer, live_server
-from tests.server.scripted_engine import Step, scripted_model
+from tests.server.scripted.engine import Step, scripted_model
 from tests.server.wire.test_disconnect import ENDLESS, eventually, send_request
 
 

@@ -12,7 +12,7 @@ from server.wire import http_protocol, lifecycle
 from server.wire.http_protocol import MAX_HEAD_BYTES
 from server.wire.http_writes import JoinedWrites, WriteTurn
 from tests.server.harness import CHAT, LiveServer, live_server
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

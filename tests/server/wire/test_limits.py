@@ -11,7 +11,7 @@ from engine.errors import RequestError
 from server.wire import limits
 from server.wire.limits import MAX_DEPTH, check_depth
 from tests.server.harness import http_client
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 NESTED = st.recursive(
     st.none() | st.text('[]{}"\\a', max_size=8),

@@ -12,7 +12,7 @@ import pytest
 
 from server.app import create_app
 from tests.server.harness import CHAT, LiveServer, http_client, live_server, ready_serving
-from tests.server.scripted_engine import ScriptedModel, ScriptedService
+from tests.server.scripted.engine import ScriptedModel, ScriptedService
 
 CROWD = int(os.environ.get("OCTAVO_TEST_CROWD", "300"))  # 2000 once, by hand: it takes that many sockets, twice
 PLACES = 72

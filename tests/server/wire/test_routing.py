@@ -3,7 +3,7 @@
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 
 
 @pytest.mark.parametrize(

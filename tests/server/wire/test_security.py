@@ -11,7 +11,7 @@ from server.routes import ENDPOINTS
 from server.settings import ServingOptions
 from server.wire.security import ApiKeys, KeyFileError, read_key_file
 from tests.server.harness import CHAT, http_client, ready_serving
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 KEY = "sk-test-1"
 KEYED = ServingOptions(api_keys=(KEY, "another"))

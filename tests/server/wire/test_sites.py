@@ -5,7 +5,7 @@ import pytest
 from server.settings import ServingOptions
 from server.wire.sites import Sites, host_name
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
 
 PREFLIGHT = {
     "Access-Control-Request-Method": "POST",

@@ -12,7 +12,7 @@ from server.settings import ServingOptions
 from server.wire.http_protocol import RequestParser
 from tests.fuzz.bodies import BODIES
 from tests.server.harness import CHAT, LiveServer, live_server
-from tests.server.scripted_engine import scripted_model
+from tests.server.scripted.engine import scripted_model
 from tests.server.wire.test_http_protocol import all_received
 
 KEY = "sesame"

@@ -16,15 +16,15 @@ import httpx
 import orjson
 import pytest
 
+from engine.api.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from engine.errors import EngineFaultError, OctavoError
-from engine.request import Event, FinishEvent, FinishReason, Request, TextEvent, Token
 from engine.run.event_stream import EventStream
-from server.api.chat.route import ChatReply
+from server.api.chat import ChatReply
 from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
 from tests.server.generate.test_stream import chunks, frames
 from tests.server.harness import CHAT, LiveServer, live_server
-from tests.server.scripted_engine import TIMINGS, ScriptedModel, ScriptedService
+from tests.server.scripted.engine import TIMINGS, ScriptedModel, ScriptedService
 from tests.server.wire.test_disconnect import eventually
 
 FINISH = FinishEvent(reason=FinishReason.STOP, prompt_tokens=1, completion_tokens=2, timings=TIMINGS)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelError
 from engine.families.registry import read_blueprint
-from engine.weights.files.open_weights import open_weights
 from engine.weights.mapping.config_keys import HARMLESS, REFUSED
+from engine.weights.open_weights import open_weights
 from tests.engine.families.mutants import logits_of
 from tests.engine.runners import GOLDEN, same_bits
 

@@ -12,7 +12,7 @@ import pytest
 from engine.errors import ModelFileError
 from engine.weights.files.gguf import GgufFile
 from tests.engine.weights.gguf_bytes import gguf_bytes, sound_file
-from tests.tiny_models import write_out, write_tiny_llama
+from tests.tiny.models import write_out, write_tiny_llama
 
 Write = Callable[[bytes], Path]
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError
 from engine.weights.files.safetensors_file import SafetensorsFile
-from engine.weights.files.safetensors_folder import SafetensorsShards
+from engine.weights.safetensors_folder import SafetensorsShards
 from tests.engine.weights.safetensors_bytes import Tensors, safetensors_bytes, with_header, write_shards
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -13,7 +13,7 @@ from engine.weights.files.weights_file import WeightBytes
 from engine.weights.load import Experts, WeightLoader
 from kernels.quant.weight_types import WEIGHT_TYPES
 from tests.kernels.ops import random_matrix
-from tests.tiny_models import write_out
+from tests.tiny.models import write_out
 
 EXPERTS, OUTPUTS, COLUMNS = 5, 48, 256
 MANY = 300  # experts of more bytes than one thread takes at a time

@@ -10,7 +10,7 @@ from anthropic import AsyncAnthropic
 from server.app import create_app
 from server.settings import ServingOptions
 from tests.server.harness import ready_serving
-from tests.server.scripted_engine import ScriptedModel
+from tests.server.scripted.engine import ScriptedModel
 
 ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}]}
 

@@ -9,7 +9,7 @@ from engine.errors import EngineFaultError
 from server.settings import ServingOptions
 from tests.server.api.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.harness import http_client
-from tests.server.scripted_engine import ScriptedModel, ScriptedService, scripted_model
+from tests.server.scripted.engine import ScriptedModel, ScriptedService, scripted_model
 
 IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}
 TOOL = {"name": "look", "input_schema": {"type": "object"}}

@@ -7,8 +7,8 @@ from anthropic.types import Message
 
 from tests.server.api.messages.anthropic_harness import ASK
 from tests.server.harness import live_server
-from tests.server.parted import SOURCE
-from tests.server.scripted_engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.parted import SOURCE
 
 TOOL: Any = {"name": "look", "input_schema": {"type": "object", "properties": {"where": {"type": "string"}}}}
 SCRIPT: tuple[Step, ...] = (

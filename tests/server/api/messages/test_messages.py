@@ -6,12 +6,12 @@ import anthropic
 import pytest
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock
 
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
-from engine.request import FinishReason
+from engine.api.request import FinishReason
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from tests.server.api.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.harness import http_client
-from tests.server.parted import parted_model
-from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
+from tests.server.scripted.engine import PlainTemplate, ScriptedModel, scripted_model
+from tests.server.scripted.parted import parted_model
 
 TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 CALL = (CallBegin(0, "look"), CallArguments(0, '{"where": '), CallArguments(0, '"up\\n"}'), CallEnd(0))

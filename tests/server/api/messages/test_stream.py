@@ -9,13 +9,13 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from engine.errors import EngineFaultError
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from server.api.messages.answers import MessageAnswer, MessageEvent
 from server.settings import ServingOptions
 from tests.server.api.messages.anthropic_harness import ASK, anthropic_client
 from tests.server.harness import http_client
-from tests.server.parted import parted_model, random_answer, script_of
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
+from tests.server.scripted.parted import parted_model, random_answer, script_of
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 

@@ -5,8 +5,8 @@ from typing import Any
 from openai import OpenAI
 
 from tests.server.harness import live_server
-from tests.server.parted import SOURCE
-from tests.server.scripted_engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, ScriptedService, Step
+from tests.server.scripted.parted import SOURCE
 
 TOOL: Any = {
     "type": "function",

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from engine.formats.parts import CallArguments, CallBegin, Content, Part, Reasoning
-from engine.request import Token
+from engine.api.request import Token
+from engine.text.formats.parts import CallArguments, CallBegin, Content, Part, Reasoning
 from server.api.responses.reply import TracedContent, TracingParser
 
 

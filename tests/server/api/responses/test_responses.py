@@ -13,11 +13,11 @@ from openai.types.responses import (
 from pydantic import BaseModel
 
 from engine.errors import EngineFaultError
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from server.settings import ServingOptions
 from tests.server.harness import http_client, openai_client
-from tests.server.parted import parted_model
-from tests.server.scripted_engine import PlainTemplate, ScriptedModel, scripted_model
+from tests.server.scripted.engine import PlainTemplate, ScriptedModel, scripted_model
+from tests.server.scripted.parted import parted_model
 
 ASK: dict[str, Any] = {"model": "scripted", "input": "Hi"}
 TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}

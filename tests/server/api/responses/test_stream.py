@@ -7,13 +7,13 @@ import httpx
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from engine.api.request import FinishReason
 from engine.errors import EngineFaultError
-from engine.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
-from engine.request import FinishReason
+from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Reasoning
 from server.api.responses.answers import ResponseAnswer, ResponseEvent
 from tests.server.harness import http_client, openai_client
-from tests.server.parted import parted_model, random_answer, script_of
-from tests.server.scripted_engine import ScriptedModel, scripted_model
+from tests.server.scripted.engine import ScriptedModel, scripted_model
+from tests.server.scripted.parted import parted_model, random_answer, script_of
 
 ASK: dict[str, Any] = {"model": "scripted", "input": "Hi"}
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)

@@ -1,0 +1,81 @@
+"""Writes grammars in the dialect of engine.constraints: rules, tags, and text that ends at a tag."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from engine.text.constraints.rules import json_schema_rule
+from engine.text.formats.marks import Marks, split_at_mark
+from engine.text.formats.parts import Tool
+
+ANY_TEXT = "/(?s:.*)/"
+_NEEDS_ESCAPE = re.compile(r"[^\w\s<>=:\"'!,;%@`]", re.ASCII)
+
+
+class Grammar:
+    """A grammar in the making. What the methods return stands on the right of a rule."""
+
+    def __init__(self, marks: Marks, params: Mapping[str, str]) -> None:
+        """`params` names each tool's schema in the request."""
+        self._marks = marks
+        self._params = params
+        self._lines: list[str] = []
+
+    def finished(self, start: str) -> str:
+        """The whole grammar."""
+        return "\n".join([f"start: {start}", *self._lines])
+
+    def rule(self, name: str, body: str) -> str:
+        """A rule of its own, under a name like this."""
+        return self._add(f"{name}_{len(self._lines)}", body)
+
+    def terminal(self, body: str) -> str:
+        """A terminal of its own: one regular expression."""
+        return self._add(f"TEXT_{len(self._lines)}", body)
+
+    def text(self, tag: str) -> str:
+        """Exactly these characters and marks."""
+        return self._marks.lark(tag)
+
+    def is_text(self, tag: str) -> bool:
+        """Whether the tag holds no mark."""
+        return not split_at_mark(tag)[1]
+
+    def text_without(self, tags: Collection[str], *, but: str = ANY_TEXT) -> str:
+        """Any text (or `but`) that does not hold one of the tags. Those with marks are in no text anyway."""
+        plain = [tag for tag in tags if self.is_text(tag)]
+        return self.terminal(_excluding(but, plain))
+
+    def until(self, tag: str, *, body: str = ANY_TEXT, without: Sequence[str] = ()) -> str:
+        """Text like `body`, without the tags `without`, and then the tag, where it comes first."""
+        before, rest = split_at_mark(tag)
+        body = _excluding(body, [each for each in without if self.is_text(each)])
+        if not before:
+            return f"{self.terminal(body)} {self.text(rest)}"
+        whole = self.terminal(f"({body}) {self.text(before)}")
+        if rest:
+            return f"{whole} {self.text(rest)}"
+        return self._add(f"until_{len(self._lines)}[lazy]", whole).removesuffix("[lazy]")
+
+    def arguments(self, tool: Tool) -> str:
+        """A JSON object as the tool's schema has it."""
+        schema = {"type": "object", **tool.parameters}
+        return self.rule("arguments", json_schema_rule(schema, param=self.param(tool), strict=tool.strict))
+
+    def param(self, tool: Tool) -> str:
+        """Where the tool's schema stands in the request."""
+        return self._params[tool.name]
+
+    def _add(self, name: str, body: str) -> str:
+        self._lines.append(f"{name}: {body}")
+        return name
+
+
+def regex(text: str) -> str:
+    """A regular expression for exactly this text."""
+    return _NEEDS_ESCAPE.sub(lambda found: f"\\x{{{ord(found[0]):x}}}", text).replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _excluding(body: str, tags: Sequence[str]) -> str:
+    if not tags:
+        return body
+    return f"({body}) & ~/(?s:.*)({'|'.join(map(regex, tags))})(?s:.*)/"
