@@ -3,9 +3,18 @@
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from server.fields.common import MAX_INT32, WHOLE, MaxTokens, ProtocolModel, TemplateArguments, invalid, keys_of
+from server.fields.common import (
+    MAX_INT32,
+    WHOLE,
+    MaxTokens,
+    ProtocolModel,
+    TemplateArguments,
+    invalid,
+    keys_of,
+    refusing_media,
+    string_as_part,
+)
 from server.fields.generation import GenerationBody
 from server.fields.tools import MAX_TOOLS, AnyFunctionCall, AnyTool, AnyToolChoice, FunctionDefinition
 
@@ -26,20 +35,8 @@ class RefusalPart(ProtocolModel):
         return self.refusal
 
 
-def _text_only(part: Any) -> Any:
-    if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in MEDIA_PARTS:
-        message = "this model reads text only, and will not drop a part of type '{type}'"
-        raise PydanticCustomError("unsupported_value", message, {"type": part["type"]})
-    return part
-
-
-def _string_is_one_part(content: Any) -> Any:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if not isinstance(content, list):
-        raise PydanticCustomError("invalid_type", "must be a string or an array of content parts")
-    return content
-
+_text_only = refusing_media(MEDIA_PARTS)
+_string_is_one_part = string_as_part("text")
 
 AnyPart = Annotated[TextPart | RefusalPart, Field(discriminator="type"), BeforeValidator(_text_only)]
 # One kind of part is a union of one, so that an unknown type is reported alike.

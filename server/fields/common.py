@@ -49,6 +49,31 @@ def with_fields(fields: Mapping[str, Any]) -> Callable[[type[Model]], type[Model
     return extended
 
 
+def refusing_media(types: frozenset[str], what: str = "part") -> Callable[[Any], Any]:
+    """A validator of contents that refuses these types by name: what is dropped would change the answer."""
+
+    def text_only(part: Any) -> Any:
+        if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in types:
+            message = "this model reads text only, and will not drop a {what} of type '{type}'"
+            raise PydanticCustomError("unsupported_value", message, {"type": part["type"], "what": what})
+        return part
+
+    return text_only
+
+
+def string_as_part(kind: str) -> Callable[[Any], Any]:
+    """A validator of contents: a string is one text part, of the type `kind`."""
+
+    def parts(content: Any) -> Any:
+        if isinstance(content, str):
+            return [{"type": kind, "text": content}]
+        if not isinstance(content, list):
+            raise PydanticCustomError("invalid_type", "must be a string or an array of content parts")
+        return content
+
+    return parts
+
+
 def keys_of(*models: type[BaseModel]) -> frozenset[str]:
     """The names that the fields of these types have in JSON."""
     return frozenset(field.alias or name for model in models for name, field in model.model_fields.items())

@@ -13,6 +13,7 @@ from server.fields.common import (
     ProtocolModel,
     StopString,
     TemplateArguments,
+    refusing_media,
     with_fields,
 )
 from server.fields.parameters import Body, given_keys, honoured, ignored, objects_of, refused, table_of, unknown_subkeys
@@ -51,11 +52,7 @@ class ToolUseBlock(ProtocolModel):
     input: dict[str, Any] = Field(default_factory=dict)
 
 
-def _no_foreign_block(block: Any) -> Any:
-    if isinstance(block, dict) and isinstance(block.get("type"), str) and block["type"] in FOREIGN_BLOCKS:
-        message = "this model reads text only, and will not drop a block of type '{type}'"
-        raise PydanticCustomError("unsupported_value", message, {"type": block["type"]})
-    return block
+_no_foreign_block = refusing_media(FOREIGN_BLOCKS, "block")
 
 
 def _string_is_one_block(content: Any) -> Any:

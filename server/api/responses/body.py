@@ -12,6 +12,8 @@ from server.fields.common import (
     PriorityFields,
     ProtocolModel,
     TemplateArguments,
+    refusing_media,
+    string_as_part,
     with_fields,
 )
 from server.fields.generation import SchemaName
@@ -44,20 +46,8 @@ class Refusal(ProtocolModel):
         return self.refusal
 
 
-def _no_media(part: Any) -> Any:
-    if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in MEDIA_PARTS:
-        message = "this model reads text only, and will not drop a part of type '{type}'"
-        raise PydanticCustomError("unsupported_value", message, {"type": part["type"]})
-    return part
-
-
-def _string_is_one_part(content: Any) -> Any:
-    if isinstance(content, str):
-        return [{"type": "input_text", "text": content}]
-    if not isinstance(content, list):
-        raise PydanticCustomError("invalid_type", "must be a string or an array of content parts")
-    return content
-
+_no_media = refusing_media(MEDIA_PARTS)
+_string_is_one_part = string_as_part("input_text")
 
 AnyPart = InputText | OutputText | Refusal
 ContentPart = Annotated[AnyPart, Field(discriminator="type"), BeforeValidator(_no_media)]
