@@ -40,7 +40,7 @@ async def test_every_request_of_the_plan_is_sent_once_with_its_lengths(server: L
     assert (result.completed, result.unfinished, result.errors) == (10, 0, {})
     assert (result.prompt_tokens, result.output_tokens) == (50, 40)
     requests = server.model.service.requests
-    assert {request.prompt for request in requests} == {tuple(prompt) for prompt in SMALL.prompts()}
+    assert {request.prompt.tokens for request in requests} == {tuple(prompt) for prompt in SMALL.prompts()}
     assert all(request.ignore_eos and not request.skip_special_tokens for request in requests)
 
 

@@ -9,7 +9,7 @@ import httpx
 import orjson
 import pytest
 
-from engine.scheduling import loop
+from engine.run import status
 from server.settings import ServingOptions
 from tests.cases.real import CHAT_PATH, HI, TEXT_PATH, Json, RealServer, serving, tiny_model
 from tests.server.wire.test_disconnect import eventually
@@ -63,7 +63,7 @@ def test_a_dead_engine_is_told_by_every_probe(tmp_path: Path, monkeypatch: pytes
 
 def test_an_engine_that_hangs_is_told_and_so_is_its_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """BB-060: a step that takes far longer than any before it."""
-    monkeypatch.setattr(loop, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(status, "LEAST_SECONDS", 0.2)
     with serving(tiny_model(tmp_path, "plain")) as server, ThreadPoolExecutor(1) as pool:
         server.complete(max_tokens=2)
         runner = server.live.model.service._runner
