@@ -1,4 +1,4 @@
-"""One POST over a connection of its own, with few instructions a byte: who measures a server shares its cores."""
+"""One POST over a connection of its own, with few instructions a byte: a measuring client shares the server's cores."""
 
 import asyncio
 import json

@@ -121,7 +121,7 @@ class EngineConfig:
     chat_template: Annotated[Path | None, Flag(help="Jinja file with the chat template", unset="the model's own")] = (
         None
     )
-    # who waits
+    # the queue
     max_waiting: Annotated[
         int, Flag(help="Requests that may wait before 429", name="max_queue", ge=0, le=1_000_000)
     ] = 256

@@ -27,7 +27,7 @@ class Keys:
 
     used: frozenset[str]
     harmless: frozenset[str]  # they change no bit of any logits
-    refused: Neutral  # they change the mathematics, but for these values; true and false count as 1 and 0
+    refused: Neutral  # these keys change the mathematics, except with these values; true and false count as 1 and 0
     required: tuple[tuple[str, ...], ...] = ()  # one of each group has to be there: no default fits all
 
 

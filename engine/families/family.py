@@ -1,4 +1,4 @@
-"""What a model family gives to those who load models: its config, its kernels, and the program of one forward pass."""
+"""What a model family gives to a load: its config, its kernels, and the program of one forward pass."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

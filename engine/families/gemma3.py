@@ -70,7 +70,7 @@ def _says_scale(metadata: Metadata) -> bool:
 
 
 def _attention_scale(config: TransformerConfig) -> float:
-    """The scale where the file does not tell it: it follows from the size of a head, but for the largest model."""
+    """The scale of a file that tells none: the size of a head gives the scale, except in the largest model."""
     size = config.hidden // config.heads if config.layers == _LAYERS_OF_27B else config.head_dim
     return 1 / math.sqrt(size)
 

@@ -1,4 +1,4 @@
-"""Block tables for those who run a model without the engine's memory: sequences that share nothing and stay put."""
+"""Block tables for a run without the engine's memory: sequences share nothing, and keep their blocks."""
 
 from engine.run.runner_protocol import ModelRunner
 

@@ -1,6 +1,6 @@
 """What the engine tells of itself while it runs, whether a step hangs, and how long a lane takes to get free.
 
-Light to import, for those who only watch.
+Light to import, for a process that only watches.
 """
 
 import math

@@ -53,7 +53,7 @@ class Scheduler:
         self._was_alone = False  # whether the last step was a suspect's own
         self._preempted = 0  # since the step began
         self._faults: list[tuple[TokenSequence, Exception]] = []  # likewise
-        self._refused: tuple[TokenSequence, int, int] | None = None  # who did not fit: it, lanes, free blocks
+        self._refused: tuple[TokenSequence, int, int] | None = None  # the sequence that did not fit, lanes, free blocks
         self._last: StepPlan | None = None  # if every sequence that ran had one row in it
         self._repeats = 0  # of that plan
 

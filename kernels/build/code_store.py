@@ -87,7 +87,7 @@ class CodeStore:
 def code_store() -> CodeStore:
     """The store of what is compiled here and now: our own folder in the cache folder, or a temporary one.
 
-    Other folders there are dropped, but for the newest few: an editor of kernels makes a new one at each change.
+    Other folders there are dropped, except the newest few: each change of a kernel makes a new folder.
     """
     try:
         base = private_folder("kernels")

@@ -276,7 +276,7 @@ def _keep_history(layer, span):
 
 @njit_inline
 def _leave_trail(layer, span):
-    """Write a sequence's rows to its trail, but for the deltas."""
+    """Write a sequence's rows to its trail, without the deltas."""
     keys = layer.key_heads * layer.key_dim
     for index in range(span.rows):
         row, trail = span.first_row + index, trail_row(layer, span.trail, index)

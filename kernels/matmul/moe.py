@@ -127,7 +127,7 @@ def expert_silu_kernel() -> Any:
 
 @njit_inline
 def _copy_record(source, target):
-    for offset in range(0, OP_BYTES - 64, 64):  # but for the line of the ticket, which others write
+    for offset in range(0, OP_BYTES - 64, 64):  # without the line of the ticket, which other threads write
         store_vector(load_f32x16(source + np.uintp(offset)), target + np.uintp(offset))
 
 

@@ -39,7 +39,7 @@ class ChatForm:
         return replace(plan, notes=self.own_names(plan.notes))
 
     def count_tokens(self, model: ServedModel, options: ServingOptions) -> tuple[int, list[str]]:
-        """How many tokens the prompt has, be it longer than the context, and what has no effect. Blocking."""
+        """The number of tokens of the prompt, also past the context, and the names of what has no effect. Blocking."""
         body = self.validated()
         try:
             prompt = chat_prompt(body, model, options.default_template_kwargs)

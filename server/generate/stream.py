@@ -111,7 +111,7 @@ class StreamedReply(EventSourceResponse):
         return True
 
     async def _frames(self) -> AsyncIterator[bytes]:
-        """All that is said but for what is written at once, after a comment that says that the request is admitted."""
+        """Everything except the tokens that are written at once. A first comment tells that the request is admitted."""
         yield PING
         try:
             if start := self._reply.start():

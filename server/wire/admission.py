@@ -1,7 +1,7 @@
 """Which requests are worked on, which wait, and which are told to come later: by the kind of their work.
 
-A request is judged twice: before its body is read, so that a crowd is told to come later within a moment, and when its
-body is whole. Only then does it hold a place: who does not send a body keeps nobody out.
+A request is judged twice: before its body is read, so that a crowd hears within a moment, and when its body is whole.
+Only then does the request hold a place: a client that sends no body keeps nobody out.
 """
 
 from collections.abc import Callable

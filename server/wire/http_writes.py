@@ -15,8 +15,8 @@ MUCH_BYTES = 16 * 1024
 class WriteTurn:
     """What one turn of the event loop writes, to all connections: sent together at its end.
 
-    A step of the engine has a token for each stream. A reader on this machine who is woken by each of them takes the
-    core away from whoever writes the next; he is woken once, if they come at once.
+    A step of the engine has a token for each stream. Each write wakes a reader on this machine, which then takes
+    the core away from the next write. All tokens at once wake the reader once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,7 +66,7 @@ class JoinedWrites:
         return self._transport.is_closing()
 
     def flush(self) -> None:
-        """Write all that waits, be it a head that no body follows."""
+        """Write all that waits, also a head without a body."""
         if self._head is not None:
             self.write(b"")
         self._turn.send_to(self._transport)

@@ -37,7 +37,7 @@ class ApiKeys:
 
 
 class KeyGuard:
-    """ASGI middleware: 401 for all but the open paths without a key. Tells who calls in scope["octavo.caller"].
+    """ASGI middleware: 401 without a key, except for open paths. scope["octavo.caller"] names the caller.
 
     It judges by the resource at scope["path"], which is what the router goes by: a URL rebuilt from the Host header may
     lie. Open paths hold no data.

@@ -117,7 +117,7 @@ class _Tools:
 
 
 def _told(complaint: str) -> str:
-    """What is wrong, in one line, without what llguidance says to those who call it."""
+    """What is wrong, in one line, without llguidance's advice to its callers."""
     text = " ".join(_PLACE.sub("", complaint).split()).rstrip(".")
     for theirs, ours in _WORDS.items():
         text = text.replace(theirs, ours)

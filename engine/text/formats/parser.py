@@ -156,7 +156,7 @@ class AnswerParser:
         self._emit(Reasoning(self._marks.plain(text)))
 
     def _say(self, text: str) -> None:
-        """Say it, but for white space at its end where that may stand before a call."""
+        """Say the text, and hold back white space at its end where a call may follow."""
         text = self._marks.plain(text)
         said = text.rstrip(SPACE) if self._form is not None else text
         if said:

@@ -74,7 +74,7 @@ HARMLESS = frozenset(
         *("boi_token_id", "eoi_token_id", "mm_tokens_per_image", "mtp_num_hidden_layers", "language_model_only"),
     )
 )
-# They change the mathematics, but for these values.
+# These keys change the mathematics, except with these values.
 REFUSED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("is_causal", "attn_output_gate"), (True,)),
     **dict.fromkeys(

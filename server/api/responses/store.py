@@ -164,14 +164,14 @@ class Shelf:
 class ResponseStore:
     """Bounded by count and bytes. Belongs to the event loop's thread.
 
-    Where there is no room, the caller that holds the most loses its oldest; of several that hold the most, the one
-    that was here longest ago. So nobody loses what lies within an equal share, and who is alone may use all.
+    Where there is no room, the caller that holds the most loses its oldest response. Of several such callers, the one
+    that was here longest ago loses. So each caller keeps an equal share, and a single caller may use all.
     """
 
     def __init__(self, max_count: int = MAX_COUNT, max_bytes: int = MAX_BYTES) -> None:
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._shelves: OrderedDict[str, Shelf] = OrderedDict()  # by caller, who was here last at the end; none is empty
+        self._shelves: OrderedDict[str, Shelf] = OrderedDict()  # by caller, the latest caller last; none is empty
 
     def __len__(self) -> int:
         return sum(map(len, self._shelves.values()))
