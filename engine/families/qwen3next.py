@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from engine.errors import ModelFileError
 from engine.families.qwen35 import QWEN35MOE, read_delta_shape
 from engine.weights.files.file_view import FileView
-from engine.weights.files.gguf_tensors import TensorInfo, kind_of
-from engine.weights.files.weights_file import WeightsFile, row_runs
+from engine.weights.files.gguf_tensors import kind_of
+from engine.weights.files.weights_file import TensorInfo, WeightsFile, row_runs
 from engine.weights.mapping.recipe import rows_by_key_head
 
 

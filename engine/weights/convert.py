@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import OctavoError
-from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.gguf_writer import OutgoingTensor, write_gguf
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 
 _PIECE_BYTES = 8 << 20
 # general.file_type of a file whose matrices are mostly of this type (llama.h, llama_ftype).

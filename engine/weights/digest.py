@@ -13,8 +13,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 
 # Bytes of rows that one thread takes at a time: they bound the memory that loading needs beside the weights.
 PIECE_BYTES = 2 << 20

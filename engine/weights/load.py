@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UnsupportedModelError
 from engine.weights.digest import PIECE_BYTES, Piece, joined, piece_digest, pieces_of, submit_digest
-from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.weights_file import WeightBytes, WeightsFile, checked_tensor
+from engine.weights.files.weights_file import TensorInfo, WeightBytes, WeightsFile, checked_tensor
 from kernels.build.jit import Kernel
 from kernels.machine.cpu import usable_cores
 from kernels.machine.memory import Arena

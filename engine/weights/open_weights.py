@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, ModelNotFoundError
 from engine.weights.files.gguf import GgufFile
-from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.metadata import Metadata
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 
 
 class MergedFiles:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, OctavoError
 from engine.weights.files.file_view import FileView
-from engine.weights.files.gguf_tensors import GGML_TYPES, GgmlType, TensorInfo
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.gguf_tensors import GGML_TYPES, GgmlType
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 from engine.weights.quantize import (
     FLOAT_TYPES,
     as_float32,

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
 from engine.text.tokenizer_json import tokenizer_metadata
-from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
 from engine.weights.files.json_file import read_json_object
 from engine.weights.files.metadata import Metadata
 from engine.weights.files.safetensors_file import SafetensorsFile, StoredTensor
+from engine.weights.files.weights_file import TensorInfo
 from engine.weights.mapping.config import float32, read_config
 from engine.weights.mapping.families import map_model
 from engine.weights.mapping.recipe import Recipe

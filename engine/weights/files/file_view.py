@@ -7,9 +7,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 
 
 class FileView:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.weights.files.gguf_tensors import MIN_TENSOR_BYTES, TensorInfo, read_tensors
+from engine.weights.files.gguf_tensors import MIN_TENSOR_BYTES, read_tensors
 from engine.weights.files.gguf_values import MetadataValue, ValueReader
 from engine.weights.files.mapped_bytes import MappedBytes
 from engine.weights.files.metadata import Metadata
+from engine.weights.files.weights_file import TensorInfo
 
 __all__ = ["GgufFile", "MetadataValue", "TensorInfo"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.weights.files.gguf_values import ValueReader
 from engine.weights.files.mapped_bytes import checked_extent
+from engine.weights.files.weights_file import TensorInfo
 from kernels.quant.weight_types import ALL
 
 
@@ -53,17 +54,6 @@ GGML_TYPES: dict[int, GgmlType] = {
 
 MAX_DIMENSIONS = 4
 MIN_TENSOR_BYTES = 32  # of a list entry: length of the name, number of dimensions, one dimension, type, offset
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where a tensor lies, and how its bytes are to be read."""
-
-    name: str
-    shape: tuple[int, ...]  # in NumPy's order: the last axis is contiguous (GGUF itself lists it first)
-    type: str  # "F32", "Q4_1", ...
-    offset: int  # bytes from the start of the file
-    nbytes: int
 
 
 def read_tensors(reader: ValueReader, count: int, alignment: int, size: int, path: Path) -> dict[str, TensorInfo]:

@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFileError
-from engine.weights.files.gguf_tensors import TensorInfo
 from engine.weights.files.gguf_values import MetadataValue
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies, and how its bytes are to be read."""
+
+    name: str
+    shape: tuple[int, ...]  # in NumPy's order: the last axis is contiguous (GGUF itself lists it first)
+    type: str  # "F32", "Q4_1", ...
+    offset: int  # bytes from the start of the file
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)

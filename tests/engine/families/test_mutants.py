@@ -20,8 +20,7 @@ from engine.families.registry import read_blueprint
 from engine.weights.digest import metadata_digest
 from engine.weights.draft_head import open_drafting
 from engine.weights.files.file_view import FileView
-from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 from tests.engine.families.mutants import logits_of
 from tests.engine.runners import GOLDEN, same_bits
 

@@ -19,7 +19,7 @@ from engine.model import ServedModel, load_model
 from engine.weights.catalogue import ResolvedModel
 from engine.weights.digest import PIECE_BYTES, metadata_digest, pieces_of, tensor_digests
 from engine.weights.files.gguf import GgufFile
-from engine.weights.files.gguf_tensors import TensorInfo
+from engine.weights.files.weights_file import TensorInfo
 from engine.weights.open_weights import open_weights
 from tests.engine.runners import GOLDEN
 from tests.tiny.models import write_tiny_llama

@@ -16,8 +16,7 @@ from engine.api.config import EngineConfig
 from engine.errors import ModelError, ModelFileError, ModelNotFoundError, UnsupportedModelError
 from engine.loading.load_runner import load_runner
 from engine.weights.files.file_view import FileView
-from engine.weights.files.gguf_tensors import TensorInfo
-from engine.weights.files.weights_file import WeightsFile
+from engine.weights.files.weights_file import TensorInfo, WeightsFile
 from engine.weights.open_weights import open_weights
 from tests.engine.runners import GOLDEN
 from tests.engine.weights.safetensors_bytes import stored_tensors, write_folder, write_shards
