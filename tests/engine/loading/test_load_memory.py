@@ -64,9 +64,7 @@ def test_a_matrix_passes_through_memory_in_pieces(
     pages: list[int] = []
     for _ in range(3):  # threads of earlier tests may still end meanwhile, and what they take counts too
         with quantized(open_weights(path), type_name) as file:
-            weights = WeightLoader(
-                file, activations=activations, progress=lambda _, pages=pages: pages.append(resident_pages(path))
-            )
+            weights = WeightLoader(file, activations=activations, progress=lambda _: pages.append(resident_pages(path)))
             tracemalloc.start()
             try:
                 with weights:
