@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from server.generate.generation import Api, generate
 from server.generate.plan import chat_plan
 from server.generate.reply import ChoicesReply
 from server.settings import ReasoningField
+from server.wire.json_text import encoded
 
 REASONING_FIELDS: Mapping[ReasoningField, tuple[str, ...]] = {
     "both": ("reasoning_content", "reasoning"),
@@ -77,7 +77,7 @@ class ChatReply(ChoicesReply):
         match update.parts:
             case [Content(text=text)] if update.finish is None and self._tells_text_alone(update.choice):
                 begin, end = self._text_ends[update.choice]
-                return begin + orjson.dumps(text) + end
+                return begin + encoded(text) + end
         return super().add(update)
 
     def _tells_text_alone(self, choice: int) -> bool:

@@ -6,10 +6,11 @@ The page renders the document with a script of its own, and its policy lets the 
 import base64
 import hashlib
 
-import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+
+from server.wire.json_text import json_answer
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -126,4 +127,4 @@ async def read_docs(http: Request) -> Response:
 
 
 async def read_openapi(http: Request) -> Response:
-    return Response(await run_in_threadpool(lambda: orjson.dumps(http.app.openapi())), media_type="application/json")
+    return await run_in_threadpool(lambda: json_answer(http.app.openapi()))

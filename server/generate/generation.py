@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from server.fields.parameters import ignored_header, strictly
 from server.generate.answer import Context, Plan, Speed
 from server.generate.answer_stream import AnswerStream
 from server.generate.reply import Reply
-from server.generate.stream import KEEP_ALIVE, StreamedReply, whole_reply
+from server.generate.stream import StreamedReply, whole_reply
 from server.logs import RequestLog, access
 from server.serving import OpenRequest, Serving
 from server.wire.body import ignored_of
@@ -39,7 +38,6 @@ class Api(Generic[B]):
     id_prefix: str  # of answers
     plan: Callable[[B, Context], Plan]  # blocking; raises RequestError for what cannot be done
     reply: Callable[[B, Plan, Context], Reply]
-    ping: ServerSentEvent = KEEP_ALIVE  # what a stream says where there is nothing to tell
 
 
 async def generate(http: HttpRequest, body: B, api: Api[B]) -> Response:
@@ -58,7 +56,7 @@ async def generate(http: HttpRequest, body: B, api: Api[B]) -> Response:
     answer = admit(http, context, submit, prompts=plan.prompts, choices=len(plan.requests), ignored=unused)
     headers = ignored_header(unused)
     if body.stream:
-        return StreamedReply(answer, reply, context.options, headers, api.ping)
+        return StreamedReply(answer, reply, context.options, headers)
     return await whole_reply(http, answer, reply, headers)
 
 

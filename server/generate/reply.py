@@ -9,15 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
-import orjson
-
 from engine.text.formats.parts import Part
 from server.fields.generation import GenerationBody
 from server.generate.answer import Context, Finish, Json, Plan, Update
 from server.generate.figures import plan_timings, usage
+from server.wire.json_text import encoded
 from server.wire.wire_error import WireError, openai_words
 
 DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"
 
 
 class Reply(Protocol):
@@ -29,6 +29,10 @@ class Reply(Protocol):
 
     def add(self, update: Update) -> bytes:
         """Take the next update, and tell of it if the answer is streamed."""
+        ...
+
+    def ping(self) -> bytes:
+        """What keeps a stream alive in which nothing has been told for a while."""
         ...
 
     def end(self) -> bytes:
@@ -61,7 +65,7 @@ class ChoicesReply(ABC):
         self._include_usage = body.include_usage
         self._extras = extras
         self._finishes: dict[int, Finish] = {}
-        self._head = b"data: " + orjson.dumps(self._envelope(self.chunk_object))[:-1] + b',"choices":['
+        self._head = b"data: " + encoded(self._envelope(self.chunk_object))[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if body.include_usage else b"]}\n\n"
 
     @abstractmethod
@@ -87,11 +91,14 @@ class ChoicesReply(ABC):
         self._keep(update)
         return b""
 
+    def ping(self) -> bytes:
+        return PING
+
     def end(self) -> bytes:
         return DONE
 
     def failed(self, error: WireError) -> bytes:
-        return b"data: " + orjson.dumps(openai_words(error)) + b"\n\n" + DONE
+        return b"data: " + encoded(openai_words(error)) + b"\n\n" + DONE
 
     def whole(self) -> Json:
         return {
@@ -113,7 +120,7 @@ class ChoicesReply(ABC):
 
     def _frame(self, choice: Json) -> bytes:
         """The chunk that tells of one choice."""
-        return self._head + orjson.dumps(choice) + self._tail
+        return self._head + encoded(choice) + self._tail
 
     def _frames(self, update: Update) -> bytes:
         """The chunks of one update; the last update of all brings the figures."""
@@ -136,7 +143,7 @@ class ChoicesReply(ABC):
 
 
 def _with(chunk: bytes, more: Mapping[str, object]) -> bytes:
-    return chunk[: -len(b"}\n\n")] + b"," + orjson.dumps(more)[1:] + b"\n\n"
+    return chunk[: -len(b"}\n\n")] + b"," + encoded(more)[1:] + b"\n\n"
 
 
 class EventReply(ABC):
@@ -169,6 +176,9 @@ class EventReply(ABC):
             events += self._finish_events(update.finish)
         return self._frames(events)
 
+    def ping(self) -> bytes:
+        return PING
+
     def end(self) -> bytes:
         return b""
 
@@ -179,4 +189,4 @@ class EventReply(ABC):
         """Events as frames that carry their type twice: in the `event` line and in the data."""
         if not self._is_streamed:
             return b""
-        return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)
+        return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encoded(event)) for event in events)

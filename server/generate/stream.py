@@ -5,12 +5,12 @@ to be waited for. What cannot be written at once waits for the task, as do the b
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import orjson
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -20,15 +20,13 @@ from engine.api.request import TextEvent
 from server.errors import ClientGoneError
 from server.generate.answer import Json
 from server.generate.answer_stream import AnswerStream
-from server.generate.reply import Reply
+from server.generate.reply import PING, Reply
 from server.settings import ServingOptions
 from server.wire.http_writes import StreamedBody
+from server.wire.json_text import json_answer
 from server.wire.wire_error import wire_error
 
 T = TypeVar("T")
-
-PING = b": ping\n\n"
-KEEP_ALIVE = ServerSentEvent(comment="ping", sep="\n")
 
 
 async def whole_reply(http: HttpRequest, answer: AnswerStream, reply: Reply, headers: Mapping[str, str]) -> Response:
@@ -40,7 +38,7 @@ async def whole_reply(http: HttpRequest, answer: AnswerStream, reply: Reply, hea
         raise
     finally:
         answer.close()
-    return Response(orjson.dumps(content), headers=dict(headers), media_type="application/json")
+    return json_answer(content, headers=headers)
 
 
 async def _collected(answer: AnswerStream, reply: Reply) -> Json:
@@ -70,7 +68,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class StreamedReply(EventSourceResponse):
-    """SSE with keep-alive comments. Whatever ends it, also before its first byte, closes the answer."""
+    """SSE that does not fall silent. Whatever ends it, also before its first byte, closes the answer."""
 
     def __init__(
         self,
@@ -78,29 +76,42 @@ class StreamedReply(EventSourceResponse):
         reply: Reply,
         options: ServingOptions,
         headers: Mapping[str, str],
-        ping: ServerSentEvent = KEEP_ALIVE,
     ) -> None:
         super().__init__(
             self._frames(),
             headers={**headers, "Cache-Control": "no-cache"},
-            ping=options.ping_seconds,
-            ping_message_factory=lambda: ping,
+            ping=0,  # sse-starlette's own come at each interval, however much is told
+            data_sender_callable=self._fill_silences if options.ping_seconds else None,
             send_timeout=options.send_timeout_seconds,
             sep="\n",
         )
         self._answer = answer
         self._reply = reply
+        self._ping_seconds = options.ping_seconds
+        self._told = time.monotonic()  # when something was last told
+        self._body: StreamedBody | None = None
+        self._send: Send
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body: StreamedBody | None = scope.get("octavo.body")
-        if body is not None:
-            self._answer.listen(partial(self._write_at_once, body))
+        self._body = scope.get("octavo.body")
+        self._send = scope.get("octavo.send", send)
+        if self._body is not None:
+            self._answer.listen(partial(self._write_at_once, self._body))
         try:
-            await super().__call__(scope, receive, _by_the_short_way(scope, send))
+            await super().__call__(scope, receive, self._by_the_short_way(send))
         except SendTimeoutError:
             self._answer.log.end = "stalled"
         finally:
             self._answer.close()
+
+    def _by_the_short_way(self, send: Send) -> Send:
+        """Only the head goes through the layers around the routes: they do nothing with bodies, each costs a call."""
+
+        async def send_message(message: Message) -> None:
+            self._told = time.monotonic()
+            await (send if message["type"] == "http.response.start" else self._send)(message)
+
+        return send_message
 
     def _write_at_once(self, body: StreamedBody, text: TextEvent) -> bool:
         """Say what _frames would say of it; False where the client is slow, and somebody has to wait for it."""
@@ -108,6 +119,7 @@ class StreamedReply(EventSourceResponse):
             return False
         if frame := self._reply.add(self._answer.read(0, text)):
             body.write(frame)
+            self._told = time.monotonic()
         return True
 
     async def _frames(self) -> AsyncIterator[bytes]:
@@ -125,12 +137,16 @@ class StreamedReply(EventSourceResponse):
             self._answer.note_failure(error)
             yield self._reply.failed(wire_error(error))
 
+    async def _fill_silences(self) -> None:
+        """Say something wherever nothing has been told for a while. It ends with the stream."""
+        while True:
+            await asyncio.sleep(self._told + self._ping_seconds - time.monotonic())
+            if time.monotonic() - self._told >= self._ping_seconds:
+                self._told = time.monotonic()
+                await self._ping_once()
 
-def _by_the_short_way(scope: Scope, send: Send) -> Send:
-    """Only the head goes through the layers around the routes: they do nothing with bodies, and each costs a call."""
-    send_body: Send = scope.get("octavo.send", send)
-
-    async def send_message(message: Message) -> None:
-        await (send if message["type"] == "http.response.start" else send_body)(message)
-
-    return send_message
+    async def _ping_once(self) -> None:
+        if self._body is None:
+            await self._send({"type": "http.response.body", "body": self._reply.ping(), "more_body": True})
+        elif self._body.is_free:  # else its client has not yet read what was told
+            self._body.write(self._reply.ping())

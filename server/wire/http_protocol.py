@@ -13,10 +13,10 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 import httptools
-import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.wire.http_writes import JoinedWrites, StreamedBody, turn_of
+from server.wire.json_text import encoded
 
 
 class Target(Protocol):
@@ -272,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _send_error(self, status: HTTPStatus, message: str, code: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-        body = orjson.dumps({"error": error})
+        body = encoded({"error": error})
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -30,6 +29,7 @@ from server.errors import (
     clip,
 )
 from server.fields.common import Answer
+from server.wire.json_text import encoded
 
 logger = logging.getLogger("octavo.server")
 
@@ -163,7 +163,7 @@ class ErrorResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         words: Words = scope["octavo.words"]
-        self.body = orjson.dumps(words(self._wire))
+        self.body = encoded(words(self._wire))
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 

@@ -24,6 +24,7 @@ from server.logs import RequestLog
 from server.served import Embeddings, ServedModel
 from server.serving import OpenRequest
 from server.wire.body import ignored_of
+from server.wire.json_text import answer_of
 
 Vector = NDArray[np.float32]
 
@@ -142,4 +143,4 @@ async def create_embeddings(http: Request, body: EmbeddingsBody) -> Response:
     request = admit(http, context, submit, prompts=texts, choices=len(texts), ignored=ignored_of(http))
     vectors = await request.vectors(http.receive)
     content = await run_in_threadpool(embedding_list, vectors, body, model, request.log.prompt_tokens)
-    return Response(content, headers=ignored_header(ignored_of(http)), media_type="application/json")
+    return answer_of(content, headers=ignored_header(ignored_of(http)))

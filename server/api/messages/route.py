@@ -7,10 +7,9 @@ import hashlib
 import secrets
 
 from pydantic_core import from_json
-from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
 from server.api.messages.body import MessagesBody, PromptBody
@@ -22,7 +21,10 @@ from server.generate.figures import timings
 from server.generate.generation import Api, generate, serving_of
 from server.generate.reply import EventReply
 from server.wire.body import ignored_of
+from server.wire.json_text import json_answer
 from server.wire.wire_error import WireError
+
+PING_EVENT = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
 class OpenBlock:
@@ -61,6 +63,9 @@ class MessageReply(EventReply):
         usage = _usage(self._prompt_tokens, 0, 0, 0)
         message = {**self._envelope, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return [{"type": "message_start", "message": message}]
+
+    def ping(self) -> bytes:
+        return PING_EVENT
 
     def _finish_events(self, finish: Finish) -> list[Json]:
         events = self._close()
@@ -176,7 +181,6 @@ MESSAGES: Api[MessagesBody] = Api(
     id_prefix="msg_",
     plan=lambda body, context: messages_form(body).plan(context),
     reply=MessageReply,
-    ping=ServerSentEvent(event="ping", data='{"type": "ping"}', sep="\n"),
 )
 
 
@@ -189,4 +193,4 @@ async def count_message_tokens(http: Request, body: PromptBody) -> Response:
     options = serving.options
     model = serving.model_named(body.model)
     count, notes = await run_in_threadpool(lambda: prompt_form(body).count_tokens(model, options))
-    return JSONResponse({"input_tokens": count}, headers=ignored_header([*ignored_of(http), *notes]))
+    return json_answer({"input_tokens": count}, headers=ignored_header([*ignored_of(http), *notes]))

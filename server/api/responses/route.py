@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.errors import RequestError
 from server.api.responses.body import ITEMS, CountBody, ResponsesBody
@@ -17,6 +17,7 @@ from server.fields.parameters import ignored_header
 from server.generate.answer import Context, Json, Plan
 from server.generate.generation import Api, generate, serving_of
 from server.wire.body import ignored_of
+from server.wire.json_text import answer_of, json_answer
 
 
 async def create_response(http: Request, body: ResponsesBody) -> Response:
@@ -48,19 +49,19 @@ async def count_input_tokens(http: Request, body: CountBody) -> Response:
 
     tokens, notes = await run_in_threadpool(count)
     answer = {"object": "response.input_tokens", "input_tokens": tokens}
-    return JSONResponse(answer, headers=ignored_header([*ignored_of(http), *notes]))
+    return json_answer(answer, headers=ignored_header([*ignored_of(http), *notes]))
 
 
 async def read_response(http: Request) -> Response:
     if http.query_params.get("stream", "false") != "false":
         raise RequestError("stream: a response that is kept is complete, and is not streamed again.", param="stream")
-    return Response(_kept(http, _named(http)).response, media_type="application/json")
+    return answer_of(_kept(http, _named(http)).response)
 
 
 async def delete_response(http: Request) -> Response:
     response_id = _named(http)
     _store(http).delete(_caller(http), response_id)
-    return JSONResponse({"id": response_id, "object": "response", "deleted": True})
+    return json_answer({"id": response_id, "object": "response", "deleted": True})
 
 
 async def cancel_response(http: Request) -> Response:
@@ -73,7 +74,7 @@ async def cancel_response(http: Request) -> Response:
 
 
 async def list_input_items(http: Request) -> Response:
-    return JSONResponse(page_of(_kept(http, _named(http)).items, http.query_params))
+    return json_answer(page_of(_kept(http, _named(http)).items, http.query_params))
 
 
 def _tracing_parser(plan: Plan) -> TracingParser:

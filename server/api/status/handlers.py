@@ -6,7 +6,7 @@ from typing import Literal
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.run.status import LaneStatus
 from engine.version import VERSION
@@ -32,28 +32,29 @@ from server.served import ServedModel
 from server.serving import Phase, Serving
 from server.settings import ServingOptions
 from server.wire.endpoint import Endpoint
+from server.wire.json_text import answer_of, json_answer
 from server.wire.limits import MAX_DEPTH
 
 
 async def root(http: Request) -> Response:
-    return JSONResponse({"name": "octavo", "api": "/v1"})
+    return json_answer({"name": "octavo", "api": "/v1"})
 
 
 async def health(http: Request) -> Response:
     """200 from the first moment; 503 once draining, so that load balancers turn away first, or the engine is dead."""
     serving: Serving = http.app.state.serving
     if serving.draining:
-        return JSONResponse({"status": Phase.DRAINING}, status_code=503)
+        return json_answer({"status": Phase.DRAINING}, status=503)
     if not serving.alive:
-        return JSONResponse({"status": "dead"}, status_code=503)
-    return JSONResponse({"status": "ok"})
+        return json_answer({"status": "dead"}, status=503)
+    return json_answer({"status": "ok"})
 
 
 async def ready(http: Request) -> Response:
     serving: Serving = http.app.state.serving
     is_ready = serving.phase is Phase.READY and serving.alive
     body = {"status": serving.phase, "progress": round(serving.progress, 4)}
-    return JSONResponse(body, status_code=200 if is_ready else 503)
+    return json_answer(body, status=200 if is_ready else 503)
 
 
 async def list_models(http: Request) -> Response:
@@ -167,7 +168,7 @@ async def read_slots(http: Request) -> Response:
     ]
     idle = range(len(busy), status.lanes)
     slots = busy + [Slot(id=index, is_processing=False, n_ctx=model.context_length) for index in idle]
-    return JSONResponse([slot.model_dump() for slot in slots])
+    return json_answer([slot.model_dump() for slot in slots])
 
 
 def _own(index: int, lane: LaneStatus, context_length: int) -> Slot:
@@ -214,4 +215,4 @@ async def cancel_request(http: Request) -> Response:
 
 
 def _json(answer: BaseModel) -> Response:
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return answer_of(answer.model_dump_json().encode())

@@ -19,6 +19,7 @@ from server.generate.prompts import biggest_message, chat_prompt
 from server.served import ServedModel
 from server.serving import Serving
 from server.wire.body import ignored_of
+from server.wire.json_text import answer_of
 
 C = TypeVar("C", bound=TemplateBody)
 
@@ -43,7 +44,7 @@ async def tokenize(http: Request, body: TokenizeBody) -> Response:
 
 async def detokenize(http: Request, body: DetokenizeBody) -> Response:
     content = await run_in_threadpool(_detokenized, body, _served_model(http, body.model))
-    return Response(content, headers=ignored_header(ignored_of(http)), media_type="application/json")
+    return answer_of(content, headers=ignored_header(ignored_of(http)))
 
 
 async def render(http: Request, body: TemplateBody) -> Response:
@@ -65,7 +66,7 @@ async def _of_chat(
     )
     if options.strict_params:
         strictly(notes)
-    return Response(content, headers=ignored_header([*ignored_of(http), *notes]), media_type="application/json")
+    return answer_of(content, headers=ignored_header([*ignored_of(http), *notes]))
 
 
 def _served_model(http: Request, name: str) -> ServedModel:

@@ -89,3 +89,83 @@ def test_no_delta_splits_a_character(server: RealServer) -> None:
 
 def _without_ends(server: RealServer) -> dict[str, int]:
     return {str(token): -100 for token in server.model.tokenizer.end_ids}
+
+
+ENDS = "a\u2028b\u2029c\u0085d"
+ENDS_SCHEMA = {"const": ENDS}
+ENDS_FORMAT = {"type": "json_schema", "json_schema": {"name": "u", "schema": ENDS_SCHEMA}}
+ENDS_TOOL = {"type": "object", "properties": {"s": ENDS_SCHEMA}, "required": ["s"], "additionalProperties": False}
+TELLING: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": (CHAT_PATH, {"messages": HI, "response_format": ENDS_FORMAT}),
+    "two answers": (CHAT_PATH, {"messages": HI, "response_format": ENDS_FORMAT, "n": 2}),
+    "logprobs": (CHAT_PATH, {"messages": HI, "response_format": ENDS_FORMAT, "logprobs": True, "top_logprobs": 2}),
+    "a call": (
+        CHAT_PATH,
+        {
+            "messages": HI,
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": ENDS_TOOL}}],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+        },
+    ),
+    "metadata": (CHAT_PATH, {"messages": HI, "metadata": {"name": ENDS}, "response_format": ENDS_FORMAT}),
+    "echo": ("/v1/completions", {"prompt": ENDS, "echo": True, "max_tokens": 1}),
+    "completions": ("/v1/completions", {"prompt": "Hi", "structured_outputs": {"choice": [ENDS]}}),
+    "responses": (
+        "/v1/responses",
+        {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "u", "schema": ENDS_SCHEMA}}},
+    ),
+    "messages": (
+        "/v1/messages",
+        {
+            "messages": HI,
+            "max_tokens": 200,
+            "tools": [{"name": "f", "input_schema": ENDS_TOOL}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("form", TELLING)
+def test_no_line_ends_within_an_event_or_an_answer(calls: RealServer, form: str, stream: bool) -> None:
+    """NB-08: what splits an answer at any end of a line that Unicode knows finds whole JSON, and all of the text."""
+    path, body = TELLING[form]
+    answer = calls.post(path, {"temperature": 0, **body, "stream": stream})
+    assert answer.status_code == 200, answer.text
+    assert not any(end in answer.text for end in ENDS[1::2])
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if "{" in line]
+    told = [json.loads(line) for line in lines]
+    assert len(told) > 1 if stream else len(told) == 1
+    assert _has_ends(told)
+
+
+def _has_ends(told: list[Any]) -> bool:
+    """Whether the characters stand in the strings of what was told, in their order."""
+    found = "".join(_strings(told))
+    return found.count("\u2028") > 0 and found.count("\u2029") > 0 and found.count("\u0085") > 0
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in _strings(one)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": ENDS, "with_pieces": True, "return_token_strs": True}),
+        ("/apply-template", {"messages": [{"role": "user", "content": ENDS}]}),
+        (CHAT_PATH, {"messages": HI, ENDS: 1, "tools": ENDS}),
+        ("/v1/messages", {"messages": HI, "max_tokens": ENDS}),
+        (CHAT_PATH, {"messages": HI, "model": ENDS}),
+    ],
+)
+def test_so_it_is_in_every_other_answer(calls: RealServer, path: str, body: dict[str, Any]) -> None:
+    """NB-08: texts of prompts, and errors that quote what was sent."""
+    answer = calls.post(path, body)
+    assert len(answer.text.splitlines()) == 1
+    assert isinstance(answer.json(), dict)

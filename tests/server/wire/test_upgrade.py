@@ -70,6 +70,7 @@ def chunked(body: bytes) -> bytes:
 
 @pytest.mark.parametrize(("path", "offer"), EVERY_PATH_AND_EVERY_OFFER)
 def test_the_body_behind_an_offer_is_read(server: LiveServer, path: str, offer: bytes) -> None:
+    """NB-02: of whatever length, in one packet or in two; and the next request on the connection is answered."""
     body = orjson.dumps((BODIES.get(path) or BODIES[f"/v1{path}"])[0])
     plain = statuses(server, head(b"", len(body), path), body, LAST)
     assert len(plain) == 2
@@ -80,6 +81,7 @@ def test_the_body_behind_an_offer_is_read(server: LiveServer, path: str, offer: 
 
 @pytest.mark.parametrize(("path", "offer"), EVERY_PATH_AND_EVERY_OFFER)
 def test_a_request_within_a_body_is_never_answered(server: LiveServer, path: str, offer: bytes) -> None:
+    """NB-02."""
     for body in (HIDDEN * 2, b"\r\n" + HIDDEN):
         for framed in (head(offer, len(body), path), body), (head(offer, None, path), chunked(body)):
             for pieces in ((b"".join(framed) + LAST,), (framed[0], framed[1] + LAST), (*framed, LAST)):
