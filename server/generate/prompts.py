@@ -13,9 +13,18 @@ from engine.text.formats.detection import template_variables
 from engine.text.formats.parts import declarations
 from engine.text.tokenizer import RenderedChat, Tokenizer
 from server.errors import clip
-from server.fields.chat import AssistantMessage, CalledFunction, ChatBody, FunctionMessage, Message, ToolMessage
+from server.fields.chat import (
+    AssistantMessage,
+    CalledFunction,
+    ChatBody,
+    FunctionMessage,
+    InstructionMessage,
+    Message,
+    ToolMessage,
+)
 from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
+from server.generate.telemetry import instruction_text, telemetry_places
 from server.served import ChatTemplate, ServedModel
 
 # Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
@@ -63,6 +72,7 @@ class ChatPrompt:
     tokens: tuple[int, ...]
     tools: ToolOptions
     thinking: ThinkingOptions
+    left_out: tuple[str, ...] = ()  # paths in the chat's body
 
     @property
     def text(self) -> str:
@@ -71,7 +81,7 @@ class ChatPrompt:
     @property
     def notes(self) -> tuple[str, ...]:
         """Names of parameters that had no effect."""
-        return self.thinking.notes
+        return (*self.thinking.notes, *self.left_out)
 
 
 def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, object]) -> ChatPrompt:
@@ -86,7 +96,8 @@ def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, objec
     tools = tool_options(body)
     thinking = thinking_options(body, defaults, model.template.source, thinks=model.format.thinking is not None)
     rendered = _render(model.template, body, tools, thinking)
-    return ChatPrompt(rendered, tuple(model.tokenizer.encode_rendered(rendered)), tools, thinking)
+    tokens = tuple(model.tokenizer.encode_rendered(rendered))
+    return ChatPrompt(rendered, tokens, tools, thinking, telemetry_places(body.messages))
 
 
 def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Spans:
@@ -166,6 +177,8 @@ def _plain_message(message: Message, path: str, call_ids: set[str]) -> PlainMess
     if message.name is not None:
         plain["name"] = message.name
     match message:
+        case InstructionMessage():
+            plain["content"] = instruction_text(message.content)
         case AssistantMessage():
             plain |= _assistant_extras(message)
             call_ids.update(call.id for call in message.tool_calls)

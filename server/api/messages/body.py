@@ -205,7 +205,8 @@ PROMPT = [
     *honoured("thinking.budget_tokens", "thinking.display", "chat_template_kwargs"),
     *honoured("output_config", "output_config.effort", "output_config.format"),
     *ignored("cache_control", "speed", "user_profile_id", "workspace_id", "diagnostics", "output_config.task_budget"),
-    refused("context_management"),
+    # Edits shorten a history: without them the model reads the whole of it.
+    *ignored("context_management", neutral=({}, {"edits": []})),
     refused("mcp_servers", []),
     refused("output_format"),
 ]

@@ -60,7 +60,8 @@ def prompt_form(body: PromptBody) -> ChatForm:
         form["chat_template_kwargs"] = body.chat_template_kwargs
     if _is_begun(body.messages[-1]):
         form |= {"continue_final_message": True, "add_generation_prompt": False}
-    return ChatForm(form, [*NAMES, *_message_names(turns), *_tool_names(body)])
+    system = [("messages[0].content", "system")] if body.system else []
+    return ChatForm(form, [*NAMES, *system, *_message_names(turns), *_tool_names(body)])
 
 
 def _message_names(turns: Sequence[tuple[str, Json]]) -> list[tuple[str, str]]:

@@ -141,7 +141,7 @@ def test_a_schema_and_an_effort() -> None:
 @pytest.mark.parametrize(
     ("chat_param", "own"),
     [
-        ("messages[0].content", "system.content"),
+        ("messages[0].content[1]", "system[1]"),
         ("messages[2].tool_calls[0].id", "messages[1].tool_calls[0].id"),
         ("tools[0].function.parameters.properties", "tools[0].input_schema.properties"),
         ("tools[0].function.name", "tools[0].name"),
