@@ -374,7 +374,8 @@ ENDPOINTS = (
 
 
 def add_routes(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
-    """Add a route for each row, and one without the prefix for each that has it."""
+    """Add two routes for each row, with the prefix and without; there is nothing at the prefix itself."""
     for row in endpoints:
-        for path in dict.fromkeys((row.path, row.path.removeprefix(PREFIX))):
+        plain = row.path.removeprefix(PREFIX)
+        for path in (plain,) if plain == "/" else (PREFIX + plain, plain):
             app.add_api_route(path, answering(row), methods=[*row.methods])

@@ -6,7 +6,6 @@ In this order: whether the server may listen at its address at all, the socket, 
 
 import asyncio
 import gc
-import ipaddress
 import os
 import signal
 import socket
@@ -25,6 +24,7 @@ from server.serving import Load, Progress, Serving
 from server.settings import ServingOptions, Settings
 from server.wire.lifecycle import HttpServer, bind
 from server.wire.security import read_key_file
+from server.wire.sites import is_loopback
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on everywhere, reached here
 
@@ -81,13 +81,6 @@ def check_exposure(host: str, *, has_keys: bool, insecure: bool) -> str | None:
         f"Listening on {host} without an API key would let whoever reaches the port use the model:"
         " set one with OCTAVO_API_KEY or --api-key, or say --insecure-no-key if that is meant."
     )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def shown(load: Load, console: Console) -> Load:

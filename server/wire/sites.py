@@ -2,6 +2,10 @@
 
 A page of any site can send requests to 127.0.0.1, and can give its own name that address (DNS rebinding). So without
 an API key, the Host header must be a name of ours, and the Origin header, which browsers send, a page that is trusted.
+
+A server that listens beyond this machine was opened on purpose, and others give it what name they like: containers,
+clusters, proxies. There the Host header may be any; a page that calls itself ours still needs a name that nobody can
+buy. Probes of health are answered by whatever name.
 """
 
 import ipaddress
@@ -15,11 +19,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.errors import ForbiddenError, clip
+from server.wire.endpoint import resource_of
 from server.wire.wire_error import error_response
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
-WILDCARD_ADDRESSES = frozenset({"0.0.0.0", "::"})
+# Names under .localhost are this machine's too (RFC 6761): http://tauri.localhost is a page of Tauri on Windows.
+LOCAL_ORIGIN = re.compile(r"https?://(([a-z0-9_-]+\.)*localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+# Pages of programs on this machine. No web site can have one of these schemes.
+APP_ORIGIN = re.compile(
+    r"(app|capacitor|electron|file|ionic|tauri|vscode-file|vscode-webview)://[a-z0-9._~+-]*(:\d{1,5})?"
+)
+PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa")  # names that nobody can buy, beside bare ones
 ANY_ORIGIN = "*"
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
@@ -33,16 +43,27 @@ class Sites:
     def __init__(self, bind_host: str, allowed_hosts: Collection[str] = (), cors_origins: Collection[str] = ()) -> None:
         self.origins = frozenset(origin.rstrip("/").lower() for origin in cors_origins)
         self._hosts = LOCAL_HOSTS | {host_name(host) for host in (bind_host, *allowed_hosts)}
-        # On all addresses any of them is ours; a rebound name is never an address.
-        self._any_address = bind_host in WILDCARD_ADDRESSES
+        self._is_open = not is_loopback(bind_host)
 
     def knows_host(self, host: str) -> bool:
         name = host_name(host)
-        return name in self._hosts or (self._any_address and _is_address(name))
+        return self._is_open or name in self._hosts or name.endswith(".localhost")
 
     def trusts_origin(self, origin: str) -> bool:
+        """Whether a page may call, by whatever name it calls this server."""
         origin = origin.lower()
-        return bool(self.origins & {ANY_ORIGIN, origin}) or LOCAL_ORIGIN.fullmatch(origin) is not None
+        if self.origins & {ANY_ORIGIN, origin}:
+            return True
+        return bool(LOCAL_ORIGIN.fullmatch(origin) or APP_ORIGIN.fullmatch(origin))
+
+    def serves_origin(self, origin: str, host: str) -> bool:
+        """Whether a page is one of this server's own, which a Host header names."""
+        is_same = origin.lower() in (f"{scheme}://{host}".lower() for scheme in ("http", "https"))
+        return is_same and self._has_name(host_name(host))
+
+    def _has_name(self, name: str) -> bool:
+        # On an open server a name that can be bought may be one that was rebound to us.
+        return name in self._hosts or "." not in name or name.endswith(PRIVATE_ENDINGS) or _is_address(name)
 
 
 class SiteGuard:
@@ -53,7 +74,8 @@ class SiteGuard:
         self.sites = sites
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = self._problem(Headers(scope=scope)) if scope["type"] == "http" else None
+        is_guarded = scope["type"] == "http" and not resource_of(scope).is_open
+        problem = self._problem(Headers(scope=scope)) if is_guarded else None
         if problem is None:
             await self.app(scope, receive, send)
         else:
@@ -68,8 +90,8 @@ class SiteGuard:
                     code="host_not_allowed",
                 )
         for origin in headers.getlist("origin"):
-            own = [f"{scheme}://{host}".lower() for host in hosts for scheme in ("http", "https")]
-            if not self.sites.trusts_origin(origin) and origin.lower() not in own:
+            is_own = any(self.sites.serves_origin(origin, host) for host in hosts)
+            if not self.sites.trusts_origin(origin) and not is_own:
                 return _foreign_origin(origin)
         return None
 
@@ -113,6 +135,11 @@ def host_name(authority: str) -> str:
     if _is_address(authority):
         return authority
     return authority.partition(":")[0].rstrip(".")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is reached from this machine only."""
+    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"
 
 
 def _is_address(name: str) -> bool:

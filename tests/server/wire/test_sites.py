@@ -48,27 +48,69 @@ async def test_a_rebound_name_is_refused(host: str) -> None:
 
 
 async def test_configured_names_and_the_bind_address_are_known() -> None:
-    options = ServingOptions(host="192.168.1.5", allowed_hosts=("octavo.example.org", "box:8080"))
+    options = ServingOptions(host="127.0.0.5", allowed_hosts=("octavo.example.org", "box:8080"))
     async with http_client(scripted_model("x"), options) as client:
-        for host in ("192.168.1.5:8080", "octavo.example.org", "box"):
+        for host in ("127.0.0.5:8080", "octavo.example.org", "box", "octavo.localhost:8080"):
             assert (await client.get("/v1/models", headers={"Host": host})).status_code == 200
-        assert (await client.get("/v1/models", headers={"Host": "192.168.1.6"})).status_code == 403
+        for host in ("127.0.0.6", "octavo", "evil.example", "octavo.default.svc.cluster.local"):
+            assert (await client.get("/v1/models", headers={"Host": host})).status_code == 403
 
 
-def test_on_all_addresses_every_address_is_ours_and_still_no_name() -> None:
-    for everywhere in ("0.0.0.0", "::"):
-        sites = Sites(everywhere)
-        assert sites.knows_host("10.1.2.3:8080") and sites.knows_host("[fe80::1]:8080")
-        assert not sites.knows_host("evil.example")
+@pytest.mark.parametrize("listens", ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "box.example.org"])
+def test_a_server_that_was_opened_takes_any_name(listens: str) -> None:
+    """NB-22."""
+    sites = Sites(listens)
+    for host in ("octavo:8080", "octavo.default.svc.cluster.local", "host.docker.internal:8080", "10.1.2.3", ""):
+        assert sites.knows_host(host)
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://localhost:5173", "http://127.0.0.1", "https://localhost", "http://[::1]:3000"]
+    ("host", "origin", "is_ours"),
+    [
+        ("octavo:8080", "http://octavo:8080", True),
+        ("octavo:8080", "http://octavo:8081", False),
+        ("box.local", "https://box.local", True),
+        ("10.1.2.3:8080", "http://10.1.2.3:8080", True),
+        ("[fe80::1]:8080", "http://[fe80::1]:8080", True),
+        ("evil.example:8080", "http://evil.example:8080", False),
+        ("local.evil.example", "http://local.evil.example", False),
+    ],
 )
-async def test_pages_of_this_machine_may_call_and_read(origin: str) -> None:
+def test_on_an_open_server_a_page_of_ours_has_a_name_that_cannot_be_bought(
+    host: str, origin: str, is_ours: bool
+) -> None:
+    """NB-22: a name of somebody else's that leads to us is a page that was rebound."""
+    assert Sites("0.0.0.0").serves_origin(origin, host) is is_ours
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/ready", "/v1/ready", "/", "/health/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_probes_are_answered_by_whatever_name(method: str, path: str) -> None:
+    """NB-22: they hold no data."""
     async with http_client(scripted_model("x")) as client:
-        answer = await client.post("/v1/chat/completions", json=CHAT, headers={"Origin": origin})
+        answer = await client.request(method, path, headers={"Host": "octavo:8080", "Origin": "https://a.example"})
     assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("http://localhost:5173", "http://127.0.0.1", "https://localhost", "http://[::1]:3000"),
+        *("http://tauri.localhost", "https://tauri.localhost", "http://app.localhost:3000"),
+        *("app://obsidian.md", "app://.", "app://-", "tauri://localhost", "capacitor://localhost", "ionic://localhost"),
+        *("vscode-webview://1a2b3c", "vscode-file://vscode-app", "file://", "APP://Obsidian.md", "electron://altair"),
+    ],
+)
+@pytest.mark.parametrize("options", [ServingOptions(), KEYED])
+async def test_pages_of_this_machine_may_call_and_read(origin: str, options: ServingOptions) -> None:
+    """NB-21: those of a local server, and those of desktop programs."""
+    headers = {"Origin": origin, **({"Authorization": "Bearer k"} if options.api_keys else {})}
+    async with http_client(scripted_model("x"), options) as client:
+        answer = await client.post("/v1/chat/completions", json=CHAT, headers=headers)
+        preflight = await client.options("/v1/chat/completions", headers={"Origin": origin, **PREFLIGHT})
+    assert (answer.status_code, preflight.status_code) == (200, 200)
+    assert preflight.headers["access-control-allow-origin"] == origin
     assert answer.headers["access-control-allow-origin"] == origin
     assert "Origin" in answer.headers["vary"]
     exposed = answer.headers["access-control-expose-headers"]
@@ -81,8 +123,18 @@ FOREIGN = [
     "http://localhost.evil.example",
     "http://localhost:5173.evil.example",
     "http://localhost@evil.example",
-    "file://localhost",
     "http://localhost:999999",
+    "http://tauri.localhost.evil.example",
+    "http://tauri-localhost",
+    "http://.localhost",
+    "https+app://x",
+    "chrome-extension://abcdef",
+    "web+app://x",
+    "app:evil",
+    "app://x@evil.example",
+    "app://x/https://evil.example",
+    "app://x https://evil.example",
+    "ftp://localhost",
 ]
 
 
