@@ -30,11 +30,16 @@ REASONING_FIELDS: Mapping[ReasoningField, tuple[str, ...]] = {
 class Call:
     id: str
     name: str
+    is_text: bool  # of a custom tool, whose one argument is a text
     arguments: list[str] = field(default_factory=list)
 
     @property
     def function(self) -> Json:
-        return {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"name": self.name, _argument(self.is_text): "".join(self.arguments)}
+
+    @property
+    def described(self) -> Json:
+        return {"id": self.id, "type": _kind(self.is_text), _kind(self.is_text): self.function}
 
 
 @dataclass(slots=True)
@@ -113,16 +118,19 @@ class ChatReply(ChoicesReply):
                 return [{"content": text}]
             case Reasoning(text=text):
                 return [dict.fromkeys(self._reasoning_names, text)] if self._reasoning_names else []
-            case CallBegin(index=index, name=name):
-                call = Call(_new_call_id(), name)
+            case CallBegin(index=index, name=name, is_text=is_text):
+                call = Call(_new_call_id(), name, is_text)
                 choice.calls.append(call)
-                described = {"index": index, "id": call.id, "type": "function", "function": call.function}
-                return [{"function_call": call.function} if self._legacy else {"tool_calls": [described]}]
-            case CallArguments(index=index, text=text):
-                piece = {"arguments": text}
                 return [
-                    {"function_call": piece} if self._legacy else {"tool_calls": [{"index": index, "function": piece}]}
+                    {"function_call": call.function}
+                    if self._legacy
+                    else {"tool_calls": [{"index": index} | call.described]}
                 ]
+            case CallArguments(index=index, text=text):
+                is_text = choice.calls[index].is_text
+                piece = {_argument(is_text): text}
+                more = {"index": index, _kind(is_text): piece}
+                return [{"function_call": piece} if self._legacy else {"tool_calls": [more]}]
         return []
 
     def _side_figures(self, choice: Choice) -> Json:
@@ -147,8 +155,8 @@ class ChatReply(ChoicesReply):
                     choice.content.append(text)
                 case Reasoning(text=text):
                     choice.reasoning.append(text)
-                case CallBegin(name=name):
-                    choice.calls.append(Call(_new_call_id(), name))
+                case CallBegin(name=name, is_text=is_text):
+                    choice.calls.append(Call(_new_call_id(), name, is_text))
                 case CallArguments(index=index, text=text):
                     choice.calls[index].arguments.append(text)
 
@@ -175,9 +183,7 @@ class ChatReply(ChoicesReply):
         if choice.calls and self._legacy:
             message["function_call"] = choice.calls[0].function
         elif choice.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": call.function} for call in choice.calls
-            ]
+            message["tool_calls"] = [call.described for call in choice.calls]
         return message
 
 
@@ -185,6 +191,14 @@ def _ending(finish: Finish, legacy: bool) -> Json:
     reason = "function_call" if legacy and finish.reason == "tool_calls" else finish.reason
     stop = finish.event.stop
     return {"finish_reason": reason} | ({} if stop is None else {"stop_reason": stop})
+
+
+def _kind(is_text: bool) -> str:
+    return "custom" if is_text else "function"
+
+
+def _argument(is_text: bool) -> str:
+    return "input" if is_text else "arguments"
 
 
 def _new_call_id() -> str:

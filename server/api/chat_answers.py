@@ -58,10 +58,18 @@ class CalledFunction(Answer):
     arguments: str
 
 
+class CalledTool(Answer):
+    """A custom tool, whose one argument is a text."""
+
+    name: str
+    input: str
+
+
 class ToolCall(Answer):
     id: str
-    type: Literal["function"]
-    function: CalledFunction
+    type: Literal["function", "custom"]
+    function: CalledFunction | None = None
+    custom: CalledTool | None = None
 
 
 class TopLogprob(Answer):
@@ -116,13 +124,19 @@ class FunctionDelta(Answer):
     arguments: str | None = None
 
 
+class TextDelta(Answer):
+    name: str | None = None
+    input: str | None = None
+
+
 class ToolCallDelta(Answer):
     """The first of a call has its id, type and name; those after it only more of its arguments."""
 
     index: int
     id: str | None = None
-    type: Literal["function"] | None = None
-    function: FunctionDelta
+    type: Literal["function", "custom"] | None = None
+    function: FunctionDelta | None = None
+    custom: TextDelta | None = None
 
 
 class ChatDelta(Answer):

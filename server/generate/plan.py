@@ -26,6 +26,7 @@ from server.fields.generation import (
 from server.generate.answer import Context, Plan
 from server.generate.prompts import ChatPrompt, chat_prompt, checked_chat_length, checked_length, prompt_spans
 from server.generate.sampling import common_request, requests_for
+from server.generate.tool_constraint import tool_constraint
 from server.served import ServedModel
 from server.settings import ServingOptions
 
@@ -105,7 +106,7 @@ def chat_plan(body: ChatBody, context: Context) -> Plan:
     prompt = chat_prompt(body, model, context.options.default_template_kwargs)
     tokens = checked_chat_length(body, prompt.tokens, model)
     inside = model.format.opens_thinking(prompt.text)
-    constraint = _chat_constraint(body, prompt, model, inside)
+    constraint, freed = _chat_constraint(body, prompt, model, inside)
     request = replace(
         common_request(body, model, context.id),
         caller=context.caller_bytes,
@@ -114,13 +115,12 @@ def chat_plan(body: ChatBody, context: Context) -> Plan:
         marks=model.format.marks,
         prediction=_prediction(body, model),
     )
-    callable_tools = prompt.tools.offered if prompt.tools.choice.mode != "none" else None
-    new_parser = partial(model.format.parser, inside_thinking=inside, tools=callable_tools)
+    formed = output_rule(body) is not None
+    new_parser = partial(model.format.parser, inside_thinking=inside, tools=prompt.tools.callable, formed=formed)
     spans = prompt_spans(body, prompt, model) if body.cache_report else ()
     requests = requests_for(request, [tokens], body)
-    return Plan(
-        id=context.id, requests=requests, n=body.n, new_parser=new_parser, notes=prompt.notes, message_spans=spans
-    )
+    notes = (*prompt.notes, *freed)
+    return Plan(id=context.id, requests=requests, n=body.n, new_parser=new_parser, notes=notes, message_spans=spans)
 
 
 def _prediction(body: ChatBody, model: ServedModel) -> tuple[int, ...]:
@@ -130,27 +130,17 @@ def _prediction(body: ChatBody, model: ServedModel) -> tuple[int, ...]:
     return tuple(model.tokenizer.encode(body.prediction.text)[: model.context_length])
 
 
-def _chat_constraint(body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool) -> Constraint | None:
-    tools = prompt.tools
-    if tools.offered and model.format.tools is None:
-        raise RequestError(
-            f"tools: the chat template of '{model.id}' has no place for tools; leave them out or use another model.",
-            param="tools",
-            code="unsupported_value",
-        )
-    rule = output_rule(body)
-    if rule is not None:
-        if tools.offered and tools.choice.mode != "none":
-            raise RequestError(
-                f"{rule[1]}: an answer that has a fixed form cannot call tools; send 'tool_choice': \"none\".",
-                param=rule[1],
-                code="unsupported_value",
-            )
-        return model.constraints.compile(model.format.answer_grammar(rule[0], inside_thinking=inside), param=rule[1])
-    if not tools.offered:
-        return None
-    grammar = model.format.tool_grammar(tools.offered, tools.choice, parallel=tools.parallel, inside_thinking=inside)
-    return None if grammar is None else model.constraints.compile(grammar, param="tools")
+def _chat_constraint(
+    body: ChatBody, prompt: ChatPrompt, model: ServedModel, inside: bool
+) -> tuple[Constraint | None, tuple[str, ...]]:
+    """What limits the answer, and the paths of what it leaves out of tools' schemas."""
+    form = output_rule(body)
+    rule, param = form or (None, "tools")
+    if prompt.tools.offered and (rule is None or prompt.tools.callable):
+        return tool_constraint(prompt.tools, model, inside_thinking=inside, rule=rule, param=param)
+    if rule is None:
+        return None, ()
+    return model.constraints.compile(model.format.answer_grammar(rule, inside_thinking=inside), param=param), ()
 
 
 def completion_plan(body: CompletionBody, context: Context) -> Plan:

@@ -10,7 +10,7 @@ from typing import Any
 from engine.api.prompt import Prompt
 from engine.errors import ContextLengthError, RequestError, TemplateError
 from engine.text.formats.detection import template_variables
-from engine.text.formats.parts import declarations
+from engine.text.formats.words import declarations, in_words, instructions
 from engine.text.tokenizer import RenderedChat, Tokenizer
 from server.errors import clip
 from server.fields.chat import (
@@ -22,10 +22,11 @@ from server.fields.chat import (
     Message,
     ToolMessage,
 )
-from server.generate.chat_options import ThinkingOptions, ToolOptions, thinking_options, tool_options
+from server.generate.chat_tools import ToolOptions, tool_options
 from server.generate.message_spans import Spans, marked_messages, message_spans
 from server.generate.telemetry import instruction_text, telemetry_places
-from server.served import ChatTemplate, ServedModel
+from server.generate.thinking import ThinkingOptions, thinking_options
+from server.served import ServedModel
 
 # Arguments of the renderer itself, here and in other renderers: a request may not set them by way of the template's.
 RENDERER_ARGUMENTS = frozenset(
@@ -81,7 +82,7 @@ class ChatPrompt:
     @property
     def notes(self) -> tuple[str, ...]:
         """Names of parameters that had no effect."""
-        return (*self.thinking.notes, *self.left_out)
+        return (*self.tools.notes, *self.thinking.notes, *self.left_out)
 
 
 def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, object]) -> ChatPrompt:
@@ -95,16 +96,15 @@ def chat_prompt(body: ChatBody, model: ServedModel, defaults: Mapping[str, objec
     _check_template_arguments(body.chat_template_kwargs)
     tools = tool_options(body)
     thinking = thinking_options(body, defaults, model.template.source, thinks=model.format.thinking is not None)
-    rendered = _render(model.template, body, tools, thinking)
+    rendered = _render(model, body, tools, thinking)
     tokens = tuple(model.tokenizer.encode_rendered(rendered))
     return ChatPrompt(rendered, tokens, tools, thinking, telemetry_places(body.messages))
 
 
 def prompt_spans(body: ChatBody, prompt: ChatPrompt, model: ServedModel) -> Spans:
     """Which of its tokens are which message's; nothing where the template will not say."""
-    assert model.template is not None
     try:
-        marked = _render(model.template, body, prompt.tools, prompt.thinking, with_marks=True)
+        marked = _render(model, body, prompt.tools, prompt.thinking, with_marks=True)
     except RequestError:
         return ()
     return message_spans(marked.text, prompt.text, prompt.tokens, model.tokenizer)
@@ -127,13 +127,18 @@ def _check_template_arguments(arguments: Mapping[str, object]) -> None:
 
 
 def _render(
-    template: ChatTemplate, body: ChatBody, tools: ToolOptions, thinking: ThinkingOptions, *, with_marks: bool = False
+    model: ServedModel, body: ChatBody, tools: ToolOptions, thinking: ThinkingOptions, *, with_marks: bool = False
 ) -> RenderedChat:
+    template = model.template
+    assert template is not None
     messages = plain_messages(body.messages)
+    if model.format.tools_in_words and "tool_calls" not in template.source:
+        messages = [in_words(message) for message in messages]
     if with_marks:
         messages = marked_messages(messages)
     if tools.offered and "tools" not in template_variables(template.source):
-        messages = _with_system_text(messages, declarations(tools.offered))
+        told = instructions if model.format.tools_in_words else declarations
+        messages = _with_system_text(messages, told(tools.offered))
     if body.continue_final_message:
         messages[-1]["content"] = f"{messages[-1]['content']}{END_OF_MESSAGE}"
     opens_answer = not body.continue_final_message and body.add_generation_prompt is not False

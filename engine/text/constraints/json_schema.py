@@ -1,13 +1,15 @@
 """Checks a JSON schema before llguidance sees it: every keyword is enforced, an annotation, or refused with its path.
 
 What comes out says the same as what went in, without annotations. Some keywords are refused though llguidance takes
-them, since it would let wrong values pass: see _WIDEST_NUMBER, _check_min_properties and _check_constant.
+them, since it would let wrong values pass: see _WIDEST_NUMBER, _check_min_properties and _check_constant. A schema of
+a tool that is not strict loses what would be refused, and the paths of what it lost are told.
 """
 
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -22,6 +24,12 @@ MOST_PROPERTIES = 10_000
 MOST_CONSTANTS = 20_000
 LONGEST_PATTERN = 10_000
 _WIDEST_NUMBER = 2**53  # beyond it llguidance's doubles are not exact
+# Bounds of the types that generators know. No answer gets past these, so as bounds they say nothing.
+_WIDEST_INTEGER = 2**63 - 1
+_WIDEST_FLOAT = 3.4028234e38
+_LONGEST_COUNT = 2**31 - 1  # of characters, items and properties
+# What may name properties elsewhere, or says by itself what others there are.
+_OPENING = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "const", "enum", "additionalProperties")
 _LARGEST_DIVISOR = 100_000  # in units of the last decimal place: the states of its automaton
 TYPES = frozenset(("null", "boolean", "object", "array", "number", "string", "integer"))
 FORMATS = frozenset(
@@ -48,23 +56,44 @@ _NOT_IN_TEXT = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f\ud800-\udfff]")  # what s
 _PATH_END = re.compile(r"\s+\d+ \| .*", re.DOTALL)
 
 
-def checked_schema(root: object, path: str, *, strict: bool) -> Schema:
+def may_be_closed(schema: Mapping[str, object]) -> bool:
+    """Whether all properties of the object are named here, so that others can be ruled out."""
+    properties = schema.get("properties", {})
+    named = isinstance(properties, Mapping) and set(_names(schema)) <= properties.keys()
+    return named and not any(keyword in schema for keyword in _OPENING)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSchema:
+    """What llguidance is to enforce, and the paths of what it cannot."""
+
+    schema: Schema
+    freed: tuple[str, ...] = ()
+
+
+def checked_schema(root: object, path: str, *, strict: bool, closed: bool = False) -> CheckedSchema:
     """The schema without annotations, each $ref to a definition of its own. RequestError tells the path of a fault.
 
-    Where not strict, keywords that cannot be enforced are dropped: values may be wider than asked for.
+    Where not strict, keywords that cannot be enforced are dropped: values may be wider than asked for. Where closed,
+    an object that names properties and does not say `additionalProperties` has no others.
     """
-    return _SchemaWalk(root, path, strict=strict).whole()
+    walk = _SchemaWalk(root, path, strict=strict, closed=closed)
+    return CheckedSchema(walk.whole(), tuple(walk.freed))
 
 
 class _SchemaWalk:
     """One walk over one schema."""
 
-    def __init__(self, root: object, path: str, *, strict: bool) -> None:
+    def __init__(self, root: object, path: str, *, strict: bool, closed: bool) -> None:
+        self.freed: list[str] = []
         self._root = root
         self._path = path
         self._strict = strict
-        self._names: dict[str, str] = {}  # pointer -> name of the definition
-        self._open: list[tuple[str, object, str]] = []  # name, place, path of those that were not walked yet
+        self._closed = closed
+        self._shared = 0  # how many schemas around this one name properties of the same object
+        self._names: dict[tuple[str, bool], str] = {}  # pointer, and whether shared -> name of the definition
+        # Name, place and path of those that were not walked yet, and whether they are shared.
+        self._open: list[tuple[str, object, str, bool]] = []
         self._properties = MOST_PROPERTIES
         self._constants = MOST_CONSTANTS
         self._patterns: set[str] = set()
@@ -74,7 +103,7 @@ class _SchemaWalk:
         root = self._checked(self._root, self._path)
         definitions: dict[str, Schema] = {}
         while self._open:
-            name, place, path = self._open.pop()
+            name, place, path, self._shared = self._open.pop()
             definitions[name] = self._checked(place, path)
         return root if isinstance(root, bool) or not definitions else root | {"$defs": definitions}
 
@@ -92,9 +121,13 @@ class _SchemaWalk:
                 continue
             try:
                 kept[keyword] = self._value(keyword, value, schema, where, depth)
-            except _UnsupportedError:
+            except RequestError:
                 if self._strict:
                     raise
+                self.freed.append(where)
+        # An object that names no property is a map of anything.
+        if self._closed and not self._shared and kept.get("properties") and may_be_closed(schema):
+            kept["additionalProperties"] = False
         return kept
 
     def _is_silent(self, keyword: str, value: object, schema: Mapping[str, object], depth: int) -> bool:
@@ -105,6 +138,8 @@ class _SchemaWalk:
             return not _may_be_string(schema)
         if keyword == "minProperties":
             return isinstance(value, int) and 0 <= value <= len(_names(schema))
+        if _says_nothing(keyword, value):
+            return True
         return (keyword == "$id" and not depth) or (keyword in ("uniqueItems", "nullable") and value is False)
 
     def _value(self, keyword: str, value: object, schema: Mapping[str, object], where: str, depth: int) -> object:
@@ -120,8 +155,7 @@ class _SchemaWalk:
                     raise _UnsupportedError(where, "as a list is not supported: use prefixItems")
                 return self._checked(value, where, depth + 1)
             case "anyOf" | "oneOf" | "allOf" | "prefixItems":
-                parts = _list(value, where)
-                return [self._checked(part, f"{where}[{i}]", depth + 1) for i, part in enumerate(parts)]
+                return self._parts(keyword, value, schema, where, depth)
             case "enum" | "const":
                 return self._constant(keyword, value, where)
             case "pattern":
@@ -153,6 +187,15 @@ class _SchemaWalk:
             _check_text(name, f"{where}.{name}")
         return {name: self._checked(part, f"{where}.{name}", depth + 1) for name, part in value.items()}
 
+    def _parts(self, keyword: str, value: object, schema: Mapping[str, object], where: str, depth: int) -> list[Schema]:
+        """The parts of one object name its properties together."""
+        shared = keyword == "allOf" or "properties" in schema
+        self._shared += shared
+        try:
+            return [self._checked(part, f"{where}[{i}]", depth + 1) for i, part in enumerate(_list(value, where))]
+        finally:
+            self._shared -= shared
+
     def _constant(self, keyword: str, value: object, where: str) -> object:
         values = _list(value, where) if keyword == "enum" else [value]
         self._constants -= len(values)
@@ -180,13 +223,14 @@ class _SchemaWalk:
             _wrong(where, "must be a string")
         if pointer != "#" and not pointer.startswith("#/"):
             raise _UnsupportedError(where, f"must begin with '#/': {pointer!r:.100} lies outside the schema")
-        if pointer not in self._names:
+        key = pointer, self._shared > 0
+        if key not in self._names:
             found = self._find(pointer)
             if found is None:
                 _wrong(where, f"points nowhere: the schema has no {pointer!r:.100}")
-            self._names[pointer] = str(len(self._names))
-            self._open.append((self._names[pointer], *found))
-        return f"#/$defs/{self._names[pointer]}"
+            self._names[key] = str(len(self._names))
+            self._open.append((self._names[key], *found, key[1]))
+        return f"#/$defs/{self._names[key]}"
 
     def _find(self, pointer: str) -> tuple[object, str] | None:
         """What a JSON pointer points to, and its path; None where there is nothing."""
@@ -227,6 +271,19 @@ def _names(schema: Mapping[str, object]) -> Sequence[object]:
 def _may_be_string(schema: Mapping[str, object]) -> bool:
     kind = schema.get("type", "string")
     return kind == "string" or (isinstance(kind, list) and "string" in kind)
+
+
+def _says_nothing(keyword: str, value: object) -> bool:
+    """Whether it is a bound that every answer keeps: generators write those of 64-bit integers and of floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if keyword in ("maxLength", "maxItems", "maxProperties"):
+        return value >= _LONGEST_COUNT
+    if keyword in ("minimum", "exclusiveMinimum"):
+        value = -value
+    elif keyword not in ("maximum", "exclusiveMaximum"):
+        return False
+    return value >= (_WIDEST_INTEGER if isinstance(value, int) else _WIDEST_FLOAT)
 
 
 def _check_type(value: object, where: str) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from llguidance import LLMatcher, regex_to_lark
 
 from engine.errors import RequestError
-from engine.text.constraints.json_schema import LONGEST, checked_schema
+from engine.text.constraints.json_schema import LONGEST, Schema, checked_schema
+from engine.text.constraints.readings import read_as_meant
 
 MOST_CHOICES = 10_000
 LONGEST_REGEX = 10_000  # characters; of all choices together ten times as much
@@ -24,18 +26,54 @@ def json_object_rule() -> str:
     return _json_rule({"type": "object"})
 
 
-def json_schema_rule(schema: object, *, param: str, strict: bool = True) -> str:
-    """A value of this JSON schema. Where not strict, what cannot be enforced is dropped and oneOf is read as anyOf."""
+@dataclass(frozen=True, slots=True)
+class SchemaRule:
+    """A rule, and the paths of what the schema asks for and the rule does not hold."""
+
+    rule: str
+    freed: tuple[str, ...] = ()
+
+
+def json_schema_rule(schema: object, *, param: str, closed: bool = False) -> str:
+    """A value of this JSON schema. Raises RequestError for what cannot be read or enforced.
+
+    Where closed, an object that names properties and does not say `additionalProperties` has no others.
+    """
+    read = read_as_meant(_bounded(schema, param), param)
+    for fault in read.faults:
+        raise RequestError(f"{fault.path} {fault.what}.", param=fault.path)
+    return _checked_rule(checked_schema(read.schema, param, strict=True, closed=closed).schema)
+
+
+def free_schema_rule(schema: object, *, param: str) -> SchemaRule:
+    """A value of a tool's schema: whatever of the schema cannot be enforced is free, and told. Raises nothing.
+
+    Objects are closed as above, and oneOf is read as anyOf.
+    """
+    try:
+        read = read_as_meant(_bounded(schema, param), param)
+        checked = checked_schema(read.schema, param, strict=False, closed=True)
+    except RequestError:
+        is_object = isinstance(schema, Mapping) and schema.get("type") == "object"
+        return SchemaRule(_json_rule({"type": "object"} if is_object else {}), (param,))
+    paths = dict.fromkeys((*(fault.path for fault in read.faults), *checked.freed))
+    return SchemaRule(_checked_rule(checked.schema, coerce_one_of=True), tuple(paths))
+
+
+def _bounded(schema: object, param: str) -> object:
     try:
         length = len(json.dumps(schema))
     except (RecursionError, ValueError, TypeError):
         raise RequestError(f"{param} is nested too deeply or is not JSON; make it simpler.", param=param) from None
     if length > LONGEST:
         raise RequestError(f"{param} is longer than {LONGEST} characters; make it smaller.", param=param)
-    checked = checked_schema(schema, param, strict=strict)
-    if isinstance(checked, bool):
-        checked = {} if checked else {"enum": []}
-    return _json_rule(checked, coerce_one_of=not strict)
+    return schema
+
+
+def _checked_rule(schema: Schema, **options: bool) -> str:
+    if isinstance(schema, bool):
+        schema = {} if schema else {"enum": []}
+    return _json_rule(schema, **options)
 
 
 def regex_rule(pattern: str, *, param: str) -> str:

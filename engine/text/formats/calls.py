@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from engine.text.formats.marks import SURROGATES, Marks
-from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Part, Tool
+from engine.text.formats.parts import INPUT, CallArguments, CallBegin, CallEnd, Part, Tool
 from engine.text.formats.reader import Reader, Steps
 
 if TYPE_CHECKING:
@@ -17,12 +17,41 @@ NAME = re.compile(r"[\w.:/-]+")
 _MARK = re.compile(f"[{SURROGATES}]")
 
 
+class InputText:
+    """The one text argument of a tool, read out of the JSON around the text as it comes."""
+
+    _HEAD = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
+    _BODY = re.compile(r'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*')
+    _HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")  # the first of two escapes of one character
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._begun = False
+
+    def feed(self, piece: str) -> str:
+        """What more of the JSON brings of the text."""
+        self._held += piece
+        if not self._begun:
+            head = self._HEAD.match(self._held)
+            if head is None:
+                return ""
+            self._begun = True
+            self._held = self._held[head.end() :]
+        body = self._BODY.match(self._held)
+        assert body is not None
+        whole = self._HALF.sub("", body[0])
+        self._held = self._held[len(whole) :]
+        text: str = json.loads(f'"{whole}"', strict=False)
+        return text
+
+
 class CallWriter:
     """Turns what a format's parser finds into parts."""
 
     def __init__(self, tools: Mapping[str, Tool], marks: Marks, reader: Reader, emit: Callable[[Part], None]) -> None:
         self.tools = tools
         self.count = 0
+        self._input: InputText | None = None
         self._marks = marks
         self._reader = reader
         self._emit = emit
@@ -30,17 +59,19 @@ class CallWriter:
     def begin(self, name: str) -> Tool:
         """A call of a declared tool has begun for sure: what was read is no text any more."""
         self._reader.forget()
-        self._emit(CallBegin(self.count, name))
+        tool = self.tools[name]
+        self._input = None if tool.text is None else InputText()
+        self._emit(CallBegin(self.count, name, tool.text is not None))
         self.count += 1
-        return self.tools[name]
+        return tool
 
     def arguments(self, text: str) -> None:
         """Some JSON text; a mark in it stands inside a string."""
-        self._emit(CallArguments(self.count - 1, _MARK.sub(lambda mark: escaped(self._marks.plain(mark[0])), text)))
+        self._write(_MARK.sub(lambda mark: escaped(self._marks.plain(mark[0])), text))
 
     def string(self, text: str) -> None:
         """Some of the text of a string, which JSON has to escape."""
-        self._emit(CallArguments(self.count - 1, escaped(self._marks.plain(text))))
+        self._write(escaped(self._marks.plain(text)))
 
     def plain(self, text: str) -> str:
         """A text of the stream as people read it."""
@@ -49,6 +80,12 @@ class CallWriter:
     def end(self) -> None:
         """The arguments are complete."""
         self._emit(CallEnd(self.count - 1))
+
+    def _write(self, text: str) -> None:
+        if self._input is not None:
+            text = self._input.feed(text)
+        if text:
+            self._emit(CallArguments(self.count - 1, text))
 
 
 class ToolFormat(Protocol):

@@ -1,8 +1,8 @@
 """Which tags a model thinks and calls with, told from the text of its chat template.
 
 The first known format whose tell-tale tags all stand in the template is taken. A template that takes tools but shows no
-format known here gets the JSON of Hermes, which most models know. One that takes none has no format: nothing would tell
-the model of its tools. A template's own switches for thinking are told by the variables that the template reads.
+format known here gets the JSON of Hermes, which most models know. So does one that takes none: its model is told of the
+tools in words. A template's own switches for thinking are told by the variables that the template reads.
 """
 
 import re
@@ -161,7 +161,7 @@ def think_tags(source: str) -> tuple[str, str] | None:
 
 
 def tool_format(source: str) -> KnownFormat | None:
-    """How the model writes calls, with tags as people read them."""
+    """How the template has calls written, with tags as people read them; None where it has no place for tools."""
     for tags, form in _KNOWN:
         if all(tag in source for tag in tags):
             return form

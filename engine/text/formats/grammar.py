@@ -1,9 +1,10 @@
 """Writes grammars in the dialect of engine.constraints: rules, tags, and text that ends at a tag."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from engine.text.constraints.rules import json_schema_rule
+from engine.text.constraints.json_schema import may_be_closed
+from engine.text.constraints.rules import free_schema_rule, json_schema_rule
 from engine.text.formats.marks import Marks, split_at_mark
 from engine.text.formats.parts import Tool
 
@@ -14,11 +15,10 @@ _NEEDS_ESCAPE = re.compile(r"[^\w\s<>=:\"'!,;%@`]", re.ASCII)
 class Grammar:
     """A grammar in the making. What the methods return stands on the right of a rule."""
 
-    def __init__(self, marks: Marks, params: Mapping[str, str]) -> None:
-        """`params` names each tool's schema in the request."""
+    def __init__(self, marks: Marks) -> None:
         self._marks = marks
-        self._params = params
         self._lines: list[str] = []
+        self.freed: dict[str, None] = {}  # paths of what tools' schemas ask for and the grammar does not hold
 
     def finished(self, start: str) -> str:
         """The whole grammar."""
@@ -58,12 +58,18 @@ class Grammar:
 
     def arguments(self, tool: Tool) -> str:
         """A JSON object as the tool's schema has it."""
-        schema = {"type": "object", **tool.parameters}
-        return self.rule("arguments", json_schema_rule(schema, param=self.param(tool), strict=tool.strict))
+        schema: dict[str, object] = {"type": "object", **tool.parameters}
+        if may_be_closed(schema):
+            schema["additionalProperties"] = False
+        return self.rule("arguments", self.schema_rule(tool, schema, tool.schema_path))
 
-    def param(self, tool: Tool) -> str:
-        """Where the tool's schema stands in the request."""
-        return self._params[tool.name]
+    def schema_rule(self, tool: Tool, schema: object, path: str) -> str:
+        """A value of a part of the tool's schema."""
+        if tool.strict:
+            return json_schema_rule(schema, param=path, closed=True)
+        freed = free_schema_rule(schema, param=path)
+        self.freed |= dict.fromkeys(freed.freed)
+        return freed.rule
 
     def _add(self, name: str, body: str) -> str:
         self._lines.append(f"{name}: {body}")

@@ -13,7 +13,7 @@ from engine.api.request import Token
 from engine.text.formats.calls import CallWriter, ToolFormat
 from engine.text.formats.marks import Marks, split_at_mark
 from engine.text.formats.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning, Tool
-from engine.text.formats.reader import SPACE, Reader, Steps, Tags
+from engine.text.formats.reader import SPACE, SPACES, Reader, Steps, Tags
 
 
 class AnswerParser:
@@ -27,8 +27,12 @@ class AnswerParser:
         *,
         inside_thinking: bool,
         tools: Sequence[Tool] = (),
+        calls_first: bool = False,
     ) -> None:
-        """All tags are those of the stream. `form` is None where calls are not looked for."""
+        """All tags are those of the stream. `form` is None where calls are not looked for.
+
+        With `calls_first`, calls stand before any text or nowhere.
+        """
         self._marks = marks
         self._reader = Reader()
         self._writer = CallWriter({tool.name: tool for tool in tools}, marks, self._reader, self._emit)
@@ -39,6 +43,7 @@ class AnswerParser:
         self._inside = inside_thinking and thinking is not None
         self._space: list[str] = []  # held back: dropped before a call
         self._line_begins = True
+        self._calls_first = calls_first
         self.reasoning_tokens = 0
         self._steps = self._answer()
         next(self._steps, None)
@@ -127,6 +132,8 @@ class AnswerParser:
         """Read text, and the tag after it."""
         marked = [tag for tag in self._thinking or () if not split_at_mark(tag)[0]]
         tags = Tags(*marked, *self._openings)
+        if self._calls_first and self._openings and not (yield from self._next_begins(tags)):
+            tags = Tags(*marked)
         while (found := (yield from self._reader.copy_until(tags, self._say))) is not None:
             if found in self._openings:
                 yield from self._calls(found, self._say)
@@ -134,6 +141,11 @@ class AnswerParser:
                 yield from self._reason()
         if not self.calls:
             self._say_space()
+
+    def _next_begins(self, tags: Tags) -> Steps[bool]:
+        """Whether one of the tags comes next, after white space; what is read is said."""
+        yield from self._reader.copy_while(SPACES, self._say)
+        return (yield from self._reader.next_of(tags.tags)) is not None
 
     def _calls(self, found: str, no_call: Callable[[str], None]) -> Steps[None]:
         """Read calls; what turns out to be none is handed to `no_call`."""

@@ -1,13 +1,19 @@
-"""The tools that a request declares, and the parts of an answer in the order in which the model wrote them.
+"""The tools that a request declares, and the parts of an answer in the order in which the model wrote them."""
 
-Some templates write calls but never say which tools there are, such as DeepSeek V3.1's: for them the tools are put in
-words.
-"""
-
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """What the one text argument of a tool has to look like."""
+
+    syntax: Literal["text", "lark", "regex"] = "text"
+    definition: str = ""  # the grammar or the regular expression; nothing where any text will do
+
+
+INPUT = "input"  # the name of that argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +24,8 @@ class Tool:
     parameters: Mapping[str, object]  # JSON schema of an object
     description: str = ""
     strict: bool = False  # a schema that cannot be enforced in full is refused, not loosened
+    text: TextInput | None = None  # the tool takes one text, and its caller wants no JSON around the text
+    schema_path: str = "parameters"  # where the request has the schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +34,6 @@ class ToolChoice:
 
     mode: Literal["none", "auto", "required"]
     names: tuple[str, ...]  # functions that may be called
-
-
-def declarations(tools: Sequence[Tool]) -> str:
-    """What a system message tells of the tools; how a call is written, such models know."""
-    return "\n\n".join(["## Tools\nYou have access to the following tools:", *map(_declaration, tools)])
-
-
-def _declaration(tool: Tool) -> str:
-    parameters = json.dumps(tool.parameters, ensure_ascii=False)
-    return f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {parameters}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,12 @@ class CallBegin:
 
     index: int
     name: str
+    is_text: bool = False  # the arguments are the tool's one text
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A piece of the arguments; a call's pieces together are the JSON text of one object."""
+    """A piece of the arguments; a call's pieces together are the JSON text of one object, or the tool's one text."""
 
     index: int
     text: str

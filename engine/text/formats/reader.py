@@ -13,7 +13,7 @@ Steps = Generator[None, None, Result]
 Write = Callable[[str], None]
 
 SPACE = " \t\r\n"
-_SPACES = re.compile(f"[{SPACE}]+")
+SPACES = re.compile(f"[{SPACE}]+")
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -101,7 +101,7 @@ class Reader:
 
     def skip_space(self) -> Steps[str]:
         """Read white space; return the character after it, unread, which is empty at the end."""
-        return self.copy_while(_SPACES, drop)
+        return self.copy_while(SPACES, drop)
 
     def peek(self) -> Steps[str]:
         """The next character, unread; empty at the end."""
@@ -115,10 +115,16 @@ class Reader:
 
     def one_of(self, tags: Sequence[str]) -> Steps[str | None]:
         """Read the tag that comes next and return it; where none of these does, read nothing."""
+        tag = yield from self.next_of(tags)
+        if tag is not None:
+            self._take(self._at + len(tag))
+        return tag
+
+    def next_of(self, tags: Sequence[str]) -> Steps[str | None]:
+        """The tag that comes next, unread; None where none of these does."""
         while True:
             for tag in tags:
                 if self._text.startswith(tag, self._at):
-                    self._take(self._at + len(tag))
                     return tag
             rest = self._text[self._at : self._at + max(map(len, tags))]
             if self._ended or not any(tag.startswith(rest) for tag in tags):

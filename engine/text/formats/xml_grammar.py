@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import RequestError
-from engine.text.constraints.rules import json_schema_rule, regex_rule
+from engine.text.constraints.rules import regex_rule
 from engine.text.formats.grammar import ANY_TEXT, Grammar, regex
 from engine.text.formats.parameters import json_types, resolved, type_of
 from engine.text.formats.parts import Tool
@@ -41,7 +41,7 @@ def parameters_rule(tags: ParameterTags, grammar: Grammar, tool: Tool) -> str:
     """All parameters of a call, in the schema's order."""
     schema = tool.parameters
     if tool.strict:
-        _check_object(schema, grammar.param(tool))
+        _check_object(schema, tool.schema_path)
     properties = schema.get("properties")
     known = dict(properties) if isinstance(properties, Mapping) else {}
     listed = schema.get("required")
@@ -135,9 +135,9 @@ class _Parameter:
     def _json(self, schema: Mapping[str, object]) -> str:
         root = self.tool.parameters
         shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
-        param = self.grammar.param(self.tool)
+        param = self.tool.schema_path
         where = param if self.key is None else f"{param}.properties.{self.key}"
-        value = json_schema_rule({**shared, **schema}, param=where, strict=self.tool.strict)
+        value = self.grammar.schema_rule(self.tool, {**shared, **schema}, where)
         padding, close = self.tags.padding, self.tags.around[1]
         value = f"{self.grammar.text(padding)} {self.grammar.rule('value', value)} {self.grammar.text(padding + close)}"
         return f"{self._open('json')} {value} {self._line()}"
@@ -150,10 +150,11 @@ class _Parameter:
             bodies.append(f"/(?s:.{{{shortest},{longest}}})/")
         if isinstance(pattern := schema.get("pattern"), str):
             try:
-                bodies.append(_searched(pattern, f"{self.grammar.param(self.tool)}.properties.{self.key}.pattern"))
+                bodies.append(_searched(pattern, f"{self.tool.schema_path}.properties.{self.key}.pattern"))
             except RequestError:
                 if self.tool.strict:
                     raise
+                self.grammar.freed[f"{self.tool.schema_path}.properties.{self.key}.pattern"] = None
         return " & ".join(bodies) or None
 
     def _open(self, kind: Kind) -> str:

@@ -79,7 +79,6 @@ async def test_text_is_no_constraint() -> None:
         ),
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"response_format": "json"}, "response_format"),
-        ({"response_format": NAMED, "tools": [TOOL]}, "response_format.json_schema.schema"),
         ({"guided_json": "{"}, "guided_json"),
         ({"grammar": 'root ::= "a" | "b"'}, "grammar"),
         ({"guided_choice": []}, "guided_choice"),
@@ -98,6 +97,15 @@ async def test_a_form_goes_with_tools_that_may_not_be_called() -> None:
     assert answer.status_code == 200 and [param for _, param in model.constraints.grammars] == [
         "response_format.json_schema.schema"
     ]
+
+
+async def test_with_tools_the_answer_is_a_call_or_a_text_of_the_form() -> None:
+    model = scripted_model("x")
+    answer = await ask(model, response_format=NAMED, tools=[TOOL])
+    assert answer.status_code == 200
+    [(grammar, param)] = model.constraints.grammars
+    assert param == "response_format.json_schema.schema"
+    assert '"city"' in grammar and '\\"name\\": \\"f\\"' in grammar
 
 
 async def test_thinking_is_free_before_the_form() -> None:

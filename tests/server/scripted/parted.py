@@ -47,7 +47,9 @@ def steps(parts: Sequence[Part]) -> list[Step]:
 class PartFormat(AnswerFormat):
     """Of a model that thinks and calls, but whose parser is told the parts."""
 
-    def parser(self, *, inside_thinking: bool, tools: Sequence[Tool] | None) -> PartParser:  # type: ignore[override]
+    def parser(  # type: ignore[override]
+        self, *, inside_thinking: bool, tools: Sequence[Tool], formed: bool = False
+    ) -> PartParser:
         return PartParser()
 
 

@@ -249,7 +249,7 @@ def test_a_closing_tag_outside_of_thinking_is_never_content() -> None:
 
 def test_reasoning_tokens_are_those_of_the_thinking() -> None:
     form, tokenizer = make("hermes")
-    parser = form.parser(inside_thinking=False, tools=None)
+    parser = form.parser(inside_thinking=False, tools=())
     parser.push(tokens_of("<think>abc</think>defg", form, tokenizer))
     parser.finish()
     assert parser.reasoning_tokens == 5

@@ -11,7 +11,7 @@ import pytest
 from engine.api.request import Token
 from engine.errors import RequestError
 from engine.text.constraints.compiler import ConstraintCompiler
-from engine.text.formats.answer_format import AnswerFormat
+from engine.text.formats.answer_format import AnswerFormat, ToolGrammar
 from engine.text.formats.parts import Content, Reasoning, Tool, ToolChoice
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.formats.answers import FORMATS, calls_of, ended, make, parse
@@ -132,7 +132,7 @@ def test_calls_drawn_at_random_are_valid(name: str, mode: str, marked: bool) -> 
         choice = ToolChoice("auto" if mode == "auto" else "required", allowed)
         grammar = form.tool_grammar(TOOLS, choice, parallel=parallel, inside_thinking=inside)
         assert grammar is not None
-        tokens, complete = Model(form, tokenizer, grammar, seed).answer(2000)
+        tokens, complete = Model(form, tokenizer, grammar.text, seed).answer(2000)
         parts = parse(form.parser(inside_thinking=inside, tools=TOOLS), [tokens])
         calls = calls_of(parts)
         check_calls(calls[: ended(parts)], allowed)
@@ -156,7 +156,7 @@ def test_no_call_can_begin_where_none_may(name: str, marked: bool) -> None:
         choice = ToolChoice("none", ("stop", "write"))
         grammar = form.tool_grammar(TOOLS, choice, parallel=True, inside_thinking=inside)
         assert grammar is not None
-        tokens, _ = Model(form, tokenizer, grammar, seed).answer(300)
+        tokens, _ = Model(form, tokenizer, grammar.text, seed).answer(300)
         parts = parse(form.parser(inside_thinking=inside, tools=TOOLS), [tokens])
         assert all(isinstance(part, Content | Reasoning) for part in parts)
 
@@ -169,7 +169,7 @@ def test_a_rule_holds_strictly_after_free_thinking(inside: bool, marked: bool) -
     thoughts = finished = 0
     for seed in range(20):
         tokens, complete = Model(form, tokenizer, grammar, seed).answer(400)
-        parts = parse(form.parser(inside_thinking=inside, tools=None), [tokens])
+        parts = parse(form.parser(inside_thinking=inside, tools=()), [tokens])
         said = "".join(part.text for part in parts if isinstance(part, Content))
         thoughts += any(isinstance(part, Reasoning) for part in parts)
         finished += complete
@@ -187,10 +187,10 @@ def test_without_thinking_tags_the_rule_begins_at_once() -> None:
     assert "".join(token.text for token in tokens) == "yes"
 
 
-def accepts(form: AnswerFormat, tokenizer: Tokenizer, grammar: str | None, text: str) -> bool:
+def accepts(form: AnswerFormat, tokenizer: Tokenizer, grammar: ToolGrammar | None, text: str) -> bool:
     """Whether the grammar allows all of the text."""
     assert grammar is not None
-    matcher = compiler(form, tokenizer).compile(grammar, param="tools").start()
+    matcher = compiler(form, tokenizer).compile(grammar.text, param="tools").start()
     for token in tokenizer.encode(text, parse_special=True):
         if not matcher.mask()[token // 32] >> token % 32 & 1:
             return False
@@ -234,11 +234,11 @@ def test_what_a_strict_tool_cannot_enforce_is_refused_by_name() -> None:
     choice = ToolChoice("auto", ("f",))
     tool = Tool("f", {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a|b$"}}})
     assert form.tool_grammar([tool], choice, parallel=True, inside_thinking=False)
-    strict = Tool(tool.name, tool.parameters, strict=True)
+    strict = Tool(tool.name, tool.parameters, strict=True, schema_path="tools[1].function.parameters")
     with pytest.raises(RequestError) as refusal:
         form.tool_grammar([STOP, strict], choice, parallel=True, inside_thinking=False)
     assert refusal.value.param == "tools[1].function.parameters.properties.a.pattern"
-    whole = Tool("f", {"type": "object", "minProperties": 1}, strict=True)
+    whole = Tool("f", {"type": "object", "minProperties": 1}, strict=True, schema_path="tools[0].function.parameters")
     with pytest.raises(RequestError) as refusal:
         form.tool_grammar([whole], choice, parallel=True, inside_thinking=False)
     assert refusal.value.param == "tools[0].function.parameters.minProperties"

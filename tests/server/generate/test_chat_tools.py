@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.server.harness import CHAT, http_client
-from tests.server.scripted.engine import PLAIN_SOURCE, Mark, PlainTemplate, ScriptedModel, Step, scripted_model
+from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, Step, scripted_model
 from tests.server.scripted.joined import events
 
-FUNCTIONS = [{"name": "one", "description": "first"}, {"name": "two", "parameters": {"type": "object"}}]
+FUNCTIONS: list[dict[str, Any]] = [{"name": "one", "description": "first"}, {"name": "two", "parameters": {"type": "object"}}]
 TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
 CALL: list[Step] = [Mark("<tool_call>"), '\n{"name": "one", "arguments": {', "}}\n", Mark("</tool_call>")]
 
@@ -41,7 +41,20 @@ async def test_each_choice_is_its_own_grammar() -> None:
 
 async def test_allowed_tools_are_a_choice_among_some() -> None:
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [name("one")]}}
-    assert await grammar(tools=TOOLS, tool_choice=allowed) == await grammar(tools=TOOLS, tool_choice=name("one"))
+    both = await grammar(tools=TOOLS, tool_choice=allowed)
+    one = await grammar(tools=TOOLS, tool_choice=allowed, parallel_tool_calls=False)
+    assert both != one == await grammar(tools=TOOLS, tool_choice=name("one"))  # a named tool is called once
+
+
+async def test_a_choice_may_be_written_as_other_providers_write_it() -> None:
+    required = await grammar(tools=TOOLS, tool_choice="required")
+    assert required == await grammar(tools=TOOLS, tool_choice="any")
+    assert required == await grammar(tools=TOOLS, tool_choice={"type": "required"})
+    one = await grammar(tools=TOOLS, tool_choice=name("one"))
+    assert one == await grammar(tools=TOOLS, tool_choice={"type": "function", "name": "one"})
+    flat = [{"type": "function"} | function for function in FUNCTIONS]
+    assert await grammar(tools=flat) == await grammar(tools=TOOLS)
+    assert await grammar(tools=[{"function": function} for function in FUNCTIONS]) == await grammar(tools=TOOLS)
 
 
 async def test_without_a_choice_it_is_auto_and_without_tools_there_is_no_grammar() -> None:
@@ -73,12 +86,13 @@ async def test_tools_reach_the_template_with_their_parameters() -> None:
         ({"tool_choice": name("one")}, "tool_choice.function.name"),
         ({"tools": TOOLS, "tool_choice": name("three")}, "tool_choice.function.name"),
         ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
-        ({"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "tool_choice"),
-        ({"tools": [*TOOLS, TOOLS[0]]}, "tools[2].function.name"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
+        ({"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "tool_choice.custom.name"),
+        ({"tools": TOOLS, "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].custom"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-        ({"tools": [{"type": "function", "function": {"name": "a" * 65}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a" * 129}}]}, "tools[0].function.name"),
         ({"functions": FUNCTIONS, "tools": TOOLS}, "functions"),
         ({"functions": FUNCTIONS, "function_call": {"name": "three"}}, "function_call.name"),
     ],
@@ -90,10 +104,21 @@ async def test_what_is_not_there_cannot_be_called(fields: dict[str, Any], param:
     assert model.service.requests == []
 
 
-async def test_a_model_whose_template_takes_no_tools_refuses_them() -> None:
-    model = ScriptedModel(template=PlainTemplate(source=PLAIN_SOURCE))
-    answer = await ask(model, tools=TOOLS)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+async def test_what_this_server_cannot_offer_is_left_out_and_named() -> None:
+    tools = [{"type": "web_search"}, *TOOLS, {"type": "computer", "display_width": 1}, TOOLS[0]]
+    model = scripted_model("x")
+    answer = await ask(model, tools=tools)
+    assert answer.status_code == 200
+    assert {"tools[0]", "tools[3]", "tools[4]"} <= set(answer.headers["x-ignored-params"].split(","))
+    assert isinstance(model.template, PlainTemplate) and model.template.tools[0] is not None
+    assert len(model.template.tools[0]) == 2
+
+
+async def test_a_chat_with_nothing_to_offer_goes_on_without_tools() -> None:
+    model = scripted_model("x")
+    answer = await ask(model, tools=[{"type": "web_search"}], tool_choice="auto")
+    assert (answer.status_code, answer.headers["x-ignored-params"]) == (200, "tools[0]")
+    assert model.service.requests[0].constraint is None
 
 
 async def test_functions_are_answered_as_they_were_asked() -> None:
