@@ -8,7 +8,10 @@ from tests.server.harness import CHAT, http_client
 from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, Step, scripted_model
 from tests.server.scripted.joined import events
 
-FUNCTIONS: list[dict[str, Any]] = [{"name": "one", "description": "first"}, {"name": "two", "parameters": {"type": "object"}}]
+FUNCTIONS: list[dict[str, Any]] = [
+    {"name": "one", "description": "first"},
+    {"name": "two", "parameters": {"type": "object"}},
+]
 TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
 CALL: list[Step] = [Mark("<tool_call>"), '\n{"name": "one", "arguments": {', "}}\n", Mark("</tool_call>")]
 
