@@ -21,6 +21,7 @@ from tests.server.scripted.engine import Mark, PlainTemplate, ScriptedModel, Scr
 MODEL = "scripted"
 WEATHER = {"Paris": "14 degrees in Paris", "Oslo": "9 degrees in Oslo"}
 WEATHER_QUESTION = "What is the weather in Paris and in Oslo?"
+OSLO_QUESTION = "What is the weather in Oslo?"
 WEATHER_THOUGHT = "Both towns have to be looked up."
 WEATHER_ANSWER = "It is 14 degrees in Paris and 9 degrees in Oslo."
 TOWN_QUESTION = "Describe Paris."
@@ -89,6 +90,8 @@ def _said(prompt: str, form_tool: str | None) -> Sequence[Step]:
         return _pieces(f"It is {' and '.join(results)}.")
     if turns[-1].endswith(WEATHER_QUESTION):
         return [*_thought(WEATHER_THOUGHT), *_calls([(TOOL_NAME, {"town": town}) for town in WEATHER])]
+    if turns[-1].endswith(OSLO_QUESTION):
+        return _calls([(TOOL_NAME, {"town": "Oslo"})])
     if turns[-1].endswith(TOWN_QUESTION):
         return _calls([(form_tool, PARIS.model_dump())]) if form_tool else _pieces(json.dumps(PARIS.model_dump()))
     return [*_thought(GREETING_THOUGHT), *_pieces(GREETING_ANSWER)]

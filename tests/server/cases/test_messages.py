@@ -73,7 +73,7 @@ async def test_bb_012_broken_arguments_of_the_past_do_not_end_the_chat(arguments
 
 async def test_bb_014_a_tool_result_may_come_in_parts() -> None:
     """BB-014: one part is the string; several are joined by line breaks."""
-    model = templated_model(PLAIN_LINES, "x")
+    model = templated_model(CALLS.replace("%s", ""), "x")
 
     def parts(*texts: str) -> list[dict[str, str]]:
         return [{"type": "text", "text": text} for text in texts]
