@@ -1,14 +1,18 @@
 """Writes grammars in the dialect of engine.constraints: rules, tags, and text that ends at a tag."""
 
+import json
 import re
 from collections.abc import Collection, Sequence
 
+from engine.errors import RequestError
 from engine.text.constraints.json_schema import may_be_closed
-from engine.text.constraints.rules import free_schema_rule, json_schema_rule
+from engine.text.constraints.quoted_lark import UnquotableGrammarError, quoted_lark
+from engine.text.constraints.rules import free_schema_rule, json_schema_rule, lark_grammar, regex_rule
 from engine.text.formats.marks import Marks, split_at_mark
-from engine.text.formats.parts import Tool
+from engine.text.formats.parts import INPUT, TextInput, Tool
 
 ANY_TEXT = "/(?s:.*)/"
+_OPENING, _CLOSING = json.dumps(f'{{"{INPUT}": "'), json.dumps('"}')  # of the JSON around a tool's one text
 _NEEDS_ESCAPE = re.compile(r"[^\w\s<>=:\"'!,;%@`]", re.ASCII)
 
 
@@ -57,11 +61,24 @@ class Grammar:
         return self._add(f"until_{len(self._lines)}[lazy]", whole).removesuffix("[lazy]")
 
     def arguments(self, tool: Tool) -> str:
-        """A JSON object as the tool's schema has it."""
+        """A JSON object as the tool's schema has it, or with the one text that its grammar allows."""
+        if (text := self.text_rule(tool, in_json=True)) is not None:
+            return self.rule("arguments", f"{_OPENING} {text} {_CLOSING}")
         schema: dict[str, object] = {"type": "object", **tool.parameters}
         if may_be_closed(schema):
             schema["additionalProperties"] = False
         return self.rule("arguments", self.schema_rule(tool, schema, tool.schema_path))
+
+    def text_rule(self, tool: Tool, *, in_json: bool) -> str | None:
+        """The tool's one text, as it is or as it stands in a JSON string; None where any text will do."""
+        try:
+            source = None if tool.text is None else _lark(tool.text, tool.schema_path)
+            if source is None:
+                return None
+            return lark_grammar(quoted_lark(source) if in_json else source, param=tool.schema_path)
+        except (RequestError, UnquotableGrammarError):
+            self.freed[tool.schema_path] = None
+            return None
 
     def schema_rule(self, tool: Tool, schema: object, path: str) -> str:
         """A value of a part of the tool's schema."""
@@ -79,6 +96,13 @@ class Grammar:
 def regex(text: str) -> str:
     """A regular expression for exactly this text."""
     return _NEEDS_ESCAPE.sub(lambda found: f"\\x{{{ord(found[0]):x}}}", text).replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _lark(text: TextInput, param: str) -> str | None:
+    """The grammar of a tool's text."""
+    if text.syntax == "regex":
+        return f"start: {regex_rule(text.definition, param=param)}"
+    return text.definition if text.syntax == "lark" else None
 
 
 def _excluding(body: str, tags: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from engine.errors import RequestError
 from engine.text.constraints.rules import regex_rule
 from engine.text.formats.grammar import ANY_TEXT, Grammar, regex
 from engine.text.formats.parameters import json_types, resolved, type_of
-from engine.text.formats.parts import Tool
+from engine.text.formats.parts import INPUT, Tool
 
 Kind = Literal["text", "json", "schema"]
 
@@ -80,6 +80,10 @@ class _Parameter:
 
     def rule(self) -> str:
         """The parameter with its tags."""
+        if self.key == INPUT and (text := self.grammar.text_rule(self.tool, in_json=False)) is not None:
+            padding, close = self.tags.padding, self.tags.around[1]
+            value = f"{self.grammar.text(padding)} {text} {self.grammar.text(padding + close)}"
+            return self.grammar.rule("parameter", f"{self._open('text')} {value} {self._line()}")
         types = json_types(self.schema, self.tool.parameters)
         ways = list(self._ways(self.schema, types, 0))
         return self.grammar.rule("parameter", " | ".join(ways))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Sequence
 
 import jsonschema  # type: ignore[import-untyped]
@@ -12,7 +13,7 @@ from engine.api.request import Token
 from engine.errors import RequestError
 from engine.text.constraints.compiler import ConstraintCompiler
 from engine.text.formats.answer_format import AnswerFormat, ToolGrammar
-from engine.text.formats.parts import Content, Reasoning, Tool, ToolChoice
+from engine.text.formats.parts import Content, Reasoning, TextInput, Tool, ToolChoice
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.formats.answers import FORMATS, calls_of, ended, make, parse
 
@@ -145,6 +146,40 @@ def test_calls_drawn_at_random_are_valid(name: str, mode: str, marked: bool) -> 
                 assert calls
                 assert not [part for part in parts if isinstance(part, Content)]
     assert finished or called
+
+
+ONE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+TEXT_FORMS = {
+    "lark": (TextInput("lark", 'start: ("+" /[a"<\\t]{1,9}/ LF){1,4}\n%import common.LF'), r'(\+[a"<\t]{1,9}\n){1,4}'),
+    "regex": (TextInput("regex", r'[a-c"\n]{2,5}x|\\1'), r'[a-c"\n]{2,5}x|\\1'),
+}
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marks", "text"])
+@pytest.mark.parametrize("syntax", TEXT_FORMS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_one_text_of_a_tool_matches_its_grammar(name: str, syntax: str, marked: bool) -> None:
+    text_form, pattern = TEXT_FORMS[syntax]
+    tool = Tool("edit", ONE_TEXT, text=text_form)
+    form, tokenizer = make(name, marked=marked)
+    grammar = form.tool_grammar([tool], ToolChoice("required", ("edit",)), parallel=False, inside_thinking=False)
+    assert grammar is not None and not grammar.freed
+    texts = []
+    for seed in range(6):
+        tokens, complete = Model(form, tokenizer, grammar.text, seed).answer(600)
+        parts = parse(form.parser(inside_thinking=False, tools=[tool]), [tokens])
+        if complete:
+            texts += [text for _, text in calls_of(parts)]
+    assert texts and all(re.fullmatch(pattern, text) for text in texts), texts
+
+
+def test_a_grammar_that_json_cannot_hold_leaves_the_text_free_and_is_named() -> None:
+    tool = Tool(
+        "edit", ONE_TEXT, text=TextInput("lark", 'start: %json {"type": "object"}'), schema_path="tools[0].format"
+    )
+    form, _ = make("hermes", marked=True)
+    grammar = form.tool_grammar([tool], ToolChoice("auto", ("edit",)), parallel=True, inside_thinking=False)
+    assert grammar is not None and grammar.freed == ("tools[0].format",)
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marks", "text"])
