@@ -16,7 +16,7 @@ from server.fields.chat import MESSAGE_KEYS, PART_KEYS, Prediction, TextPart, Th
 from server.fields.common import keys_of
 from server.fields.generation import JsonObjectFormat, JsonSchemaFormat, NamedSchema, TextFormat
 from server.fields.sampling import sampling_keys
-from server.fields.tools import FunctionDefinition, FunctionTool
+from server.fields.tools import CustomDefinition, CustomTool, FunctionDefinition, FunctionTool, offered_tools
 
 Body = Mapping[str, object]
 Nested = Callable[[Body], list[str]]  # a body -> the names of what is given inside its fields and has no effect
@@ -151,8 +151,9 @@ def ignored_parameters(body: Body, table: Mapping[str, Parameter], nested: Neste
 
 def _unknown_nested_keys(given: Body) -> list[str]:
     messages = objects_of(given.get("messages"))
-    tools = objects_of(given.get("tools"))
+    tools = offered_tools(given.get("tools"))
     functions = [*objects_of([tool.get("function") for tool in tools]), *objects_of(given.get("functions"))]
+    customs = objects_of([tool.get("custom") for tool in tools])
     output = objects_of([given.get("response_format")])
     predictions = objects_of([given.get("prediction")])
     nested: list[tuple[str, list[dict[str, object]], frozenset[str]]] = [
@@ -162,8 +163,9 @@ def _unknown_nested_keys(given: Body) -> list[str]:
             [part for message in messages for part in objects_of(message.get("content"))],
             PART_KEYS,
         ),
-        ("tools[]", tools, keys_of(FunctionTool)),
+        ("tools[]", tools, keys_of(FunctionTool, CustomTool)),
         ("tools[].function", functions, keys_of(FunctionDefinition)),
+        ("tools[].custom", customs, keys_of(CustomDefinition)),
         ("response_format", output, keys_of(TextFormat, JsonObjectFormat, JsonSchemaFormat)),
         ("response_format.json_schema", objects_of([one.get("json_schema") for one in output]), keys_of(NamedSchema)),
         ("thinking", objects_of([given.get("thinking")]), keys_of(ThinkingSwitch)),

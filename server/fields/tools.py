@@ -78,6 +78,12 @@ def _nested(tool: Any) -> Any:
     return {"type": kind, kind: {key: value for key, value in tool.items() if key != "type"}}
 
 
+def offered_tools(tools: object) -> list[dict[str, object]]:
+    """Those of a body's tools that are read key by key, in the shape of chats; hosted ones are named as a whole."""
+    nested = [_nested(tool) for tool in tools] if isinstance(tools, list) else []
+    return [tool for tool in nested if isinstance(tool, dict) and _tag_of_tool(tool) != "hosted"]
+
+
 def _kind_of_tool(tool: Any) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     return kind if kind == "custom" or (isinstance(kind, str) and kind != "function") else "function"

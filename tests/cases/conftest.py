@@ -19,6 +19,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
 
 
 @pytest.fixture(scope="session")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """The same with a context that has room for tools, which its template has no place for."""
+    yield from _served("words", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """Qwen 2.5's template: tools."""
     yield from _served("calls", tmp_path_factory)

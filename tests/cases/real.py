@@ -25,6 +25,7 @@ PIECES = ("▁", "▁the", "he", "ll", "hello", "▁hello", "é", "한")
 # Each: what differs from a tiny model of bytes. Templates are published ones; "thinks" has to be told to think.
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"chat_template": CHATML},
+    "words": {"chat_template": CHATML, "context": 4096},
     "calls": {"tags": TAGS, "chat_template": "Qwen-Qwen2.5-7B-Instruct", "context": 4096},
     "thinks": {"tags": TAGS, "chat_template": "Qwen-Qwen3-0.6B", "context": 4096},
     "opens": {"tags": TAGS, "chat_template": "Qwen-QwQ-32B", "context": 4096},

@@ -96,6 +96,7 @@ class ModelAbilities(LazyModel):
     chat: bool
     tools: bool
     tool_format: str | None
+    tools_in_words: bool  # the chat template has no place for tools: they stand in the system message
     thinking: bool
     structured_output: bool
 

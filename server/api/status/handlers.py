@@ -108,6 +108,7 @@ def _abilities(model: ServedModel) -> ModelAbilities:
         chat=model.template is not None,
         tools=tools is not None,
         tool_format=tools.name if tools is not None else None,
+        tools_in_words=model.format.tools_in_words,
         thinking=model.format.thinking is not None,
         structured_output=True,
     )

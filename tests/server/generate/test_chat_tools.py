@@ -117,6 +117,23 @@ async def test_what_this_server_cannot_offer_is_left_out_and_named() -> None:
     assert len(model.template.tools[0]) == 2
 
 
+async def test_only_what_is_not_read_of_a_tool_is_named() -> None:
+    custom = {"name": "edit", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}}
+    read = [*TOOLS, {"type": "function", "name": "flat", "strict": False}, {"type": "custom", "custom": custom}]
+    answer = await ask(scripted_model("x"), tools=read)
+    assert answer.status_code == 200 and "x-ignored-params" not in answer.headers
+    odd = [
+        {"type": "function", "function": {"name": "f", "kept": 1}},
+        {"type": "web_search", "external_web_access": True},
+    ]
+    answer = await ask(scripted_model("x"), tools=[*odd, {"type": "custom", "custom": {"name": "e", "color": 2}}])
+    assert set(answer.headers["x-ignored-params"].split(",")) == {
+        "tools[].function.kept",
+        "tools[1]",
+        "tools[].custom.color",
+    }
+
+
 async def test_a_chat_with_nothing_to_offer_goes_on_without_tools() -> None:
     model = scripted_model("x")
     answer = await ask(model, tools=[{"type": "web_search"}], tool_choice="auto")
