@@ -52,6 +52,7 @@ class ServedModel:
     threads: int
     isa: str
     lanes: int
+    kv_bytes: int  # that keys and values may take
     weights: WeightBytes
     weight_memory: Sequence[NDArray[np.uint8]]
     sampling: Sampling
@@ -107,6 +108,7 @@ def load_model(argument: str | None, options: EngineConfig, progress: Progress) 
         threads=loaded.runner.threads,
         isa=loaded.isa,
         lanes=options.lanes,
+        kv_bytes=sum(group.n_blocks * group.block_bytes for group in loaded.runner.groups),
         weights=loaded.weights,
         weight_memory=loaded.weight_memory,
         sampling=sampling_defaults(file),

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str, float], None]
 # Rows of logits a step: the chunk in which a prompt is scored. Memory that no step touches is never taken.
 LOGIT_ROWS = 64
+# Of what the weights leave, keys and values take this much at most: steps and requests need memory too.
+_KV_SHARE = 7 / 8
+_LEAST_KV_SHARE = 1 / 8  # of what is free, where the weights leave nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def _prepare(blueprint: Blueprint, options: EngineConfig, tier: int, progress: P
         lanes=options.lanes,
         max_rows=options.max_rows,
     )
-    memory = _plan_memory(needs, options.kv_memory)
+    memory = _plan_memory(needs, options.kv_memory, file.nbytes)
     own_kernels = blueprint.family.own_kernels(config, tier)
     compile_kernels(
         file, options.activations, kv_type, tier, own_kernels, lambda done: progress("Compiling kernels", done)
@@ -160,11 +163,15 @@ def choose_context(config: FamilyConfig, asked: int | None) -> int:
     return asked
 
 
-def _plan_memory(needs: MemoryNeeds, kv_memory: str | None) -> MemoryPlan:
-    """The plan for the memory that was asked for; None: half of what is free, but no more than can be used."""
+def _plan_memory(needs: MemoryNeeds, kv_memory: str | None, weights: int) -> MemoryPlan:
+    """The plan for the memory that was asked for.
+
+    None: half of what is free, but no more than the weights leave of it, and than can be used.
+    """
     free = available_memory()
     if kv_memory is None:
-        return plan_memory(needs, free // 2, fixed=False)
+        left = max(int((free - weights) * _KV_SHARE), int(free * _LEAST_KV_SHARE))
+        return plan_memory(needs, min(free // 2, left), fixed=False)
     asked = bytes_of(kv_memory, free)
     if asked > free:
         raise OctavoError(f"--kv-memory asks for {asked} bytes, and {free} are free; ask for less.")

@@ -66,7 +66,7 @@ def tokenizer_warnings(metadata: Mapping[str, object]) -> list[str]:
         text, ids = next(iter(duplicates.items()))
         told.append(
             f"Texts that several of the model's tokens have: {len(duplicates)}, first {text!r}, ids {_listed(ids)};"
-            " such a text is encoded as the last of its ids, and each of them is decoded as that text."
+            " such a text is encoded as the last of its ids that is not unused, and each is decoded as that text."
         )
     return told
 

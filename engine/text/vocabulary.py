@@ -45,7 +45,7 @@ class TokenType(IntEnum):
 
 
 # Which type a text has that tokens of several types share.
-_STRONGEST = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+_STRONGEST = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED, TokenType.BYTE, TokenType.NORMAL)
 
 # Tokens that end a turn, whatever type the file gives them: nobody writes these by accident.
 END_MARKERS = frozenset(
@@ -87,7 +87,7 @@ class Vocabulary:
     model: str  # "gpt2" is byte-level BPE, "llama" is SentencePiece
     pre: str  # name of the pre-tokenizer; BPE only
     tokens: list[str]
-    ids: dict[str, int]  # every token's text -> its id, the last of several
+    ids: dict[str, int]  # every token's text -> its id, of several the last that is not unused
     duplicates: dict[str, list[int]]  # a text that several tokens have -> their ids
     types: list[int]
     scores: list[float]  # SentencePiece only, else empty
@@ -104,7 +104,8 @@ class Vocabulary:
 
     def of_type(self, *types: TokenType) -> dict[str, int]:
         """Text -> id of the tokens of these types."""
-        return {self.tokens[token]: token for kind in types for token in self._by_type.get(kind, ())}
+        texts = (self.tokens[token] for kind in types for token in self._by_type.get(kind, ()))
+        return {text: self.ids[text] for text in texts}
 
     @cached_property
     def _by_type(self) -> dict[int, list[int]]:
@@ -123,9 +124,10 @@ class Vocabulary:
                 f"The tokenizer kind {model!r} is not supported; use a model with a gpt2 or llama tokenizer."
             )
         tokens = _tokens(metadata)
-        ids = dict(zip(tokens, range(len(tokens)), strict=True))
         duplicates = duplicate_tokens(tokens)
-        types = _types(metadata, tokens, duplicates)
+        types = _types(metadata, tokens)
+        ids = _ids(tokens, types, duplicates)
+        _share_types(types, duplicates)
         eos_id = _token_id(metadata, "eos_token_id", len(tokens), 2 if model == "llama" else None)
         rules = _rules(metadata)
         by_scores = model == "llama" and rules is None
@@ -209,8 +211,8 @@ def _numbers(metadata: Mapping[str, object], key: str, count: int, kinds: set[ty
     return values
 
 
-def _types(metadata: Mapping[str, object], tokens: list[str], duplicates: Mapping[str, list[int]]) -> list[int]:
-    """The type of each token; tokens of one text have one type, and control tokens come before all others."""
+def _types(metadata: Mapping[str, object], tokens: list[str]) -> list[int]:
+    """The type of each token."""
     if PREFIX + "token_type" not in metadata:
         types: list[int] = [TokenType.NORMAL] * len(tokens)
     else:
@@ -218,12 +220,24 @@ def _types(metadata: Mapping[str, object], tokens: list[str], duplicates: Mappin
     for token, text in enumerate(tokens):
         if text in END_MARKERS:
             types[token] = TokenType.CONTROL
+    return types
+
+
+def _ids(tokens: list[str], types: list[int], duplicates: Mapping[str, list[int]]) -> dict[str, int]:
+    """The id that each text is encoded as; an unused one would be an embedding that was never trained."""
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    for text, alike in duplicates.items():
+        ids[text] = next((token for token in reversed(alike) if types[token] != TokenType.UNUSED), alike[-1])
+    return ids
+
+
+def _share_types(types: list[int], duplicates: Mapping[str, list[int]]) -> None:
+    """Give tokens of one text one type: control tokens come before all others, and unused ones last."""
     for ids in duplicates.values():
         found = {types[token] for token in ids}
         shared = next((kind for kind in _STRONGEST if kind in found), types[ids[-1]])
         for token in ids:
             types[token] = shared
-    return types
 
 
 def _scores(metadata: Mapping[str, object], count: int) -> list[float]:

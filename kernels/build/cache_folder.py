@@ -18,14 +18,14 @@ class CacheFolderError(OSError):
 
 def cache_folder() -> Path:
     """`$OCTAVO_CACHE`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`; it need not exist yet."""
-    if chosen := os.environ.get("OCTAVO_CACHE"):
-        return Path(chosen).expanduser().absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if xdg.is_absolute():  # the XDG specification has relative values ignored
-        return xdg / "octavo"
     try:
-        return Path.home() / ".cache" / "octavo"
-    except RuntimeError as error:
+        if chosen := os.environ.get("OCTAVO_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        if xdg.is_absolute():  # the XDG specification has relative values ignored
+            return xdg / "octavo"
+        return Path.home().absolute() / ".cache" / "octavo"
+    except RuntimeError as error:  # there is no $HOME, and the system does not know the user
         raise CacheFolderError(
             "This user has no home folder; set OCTAVO_CACHE to a folder that you can write to."
         ) from error

@@ -75,16 +75,16 @@ def _way_up(group: str, mounted: str, mount_point: Path) -> Iterator[Path]:
 def _room(folder: Path) -> int | None:
     """The bytes left to one group; None without a limit."""
     version_2 = [_number(folder / "memory.max"), _number(folder / "memory.high")]
-    limits = [limit for limit in (*version_2, _number(folder / "memory.limit_in_bytes")) if limit is not None]
-    limit = min(limits, default=_NO_LIMIT)
+    is_version_1 = version_2 == [None, None]
+    told = _table(folder / "memory.stat")
+    # In version 1 a group also tells the smallest limit of those above it, which a container may not see.
+    version_1 = [_number(folder / "memory.limit_in_bytes"), told.get("hierarchical_memory_limit")]
+    limit = min([limit for limit in (*version_2, *version_1) if limit is not None], default=_NO_LIMIT)
     if limit >= _NO_LIMIT:
         return None
-    is_version_1 = version_2 == [None, None]
     usage = _number(folder / ("memory.usage_in_bytes" if is_version_1 else "memory.current")) or 0
     prefix = "total_" if is_version_1 else ""  # with the groups below, as the usage is
-    wanted = {prefix + name for name in _GIVEN_BACK}
-    fields = [line.split() for line in _lines(folder / "memory.stat")]
-    given_back = sum(int(field[1]) for field in fields if len(field) == 2 and field[0] in wanted and field[1].isdigit())
+    given_back = sum(told.get(prefix + name, 0) for name in _GIVEN_BACK)
     return max(0, min(limit, limit - usage + given_back))
 
 
@@ -104,6 +104,14 @@ def _number(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The lines of a file that are a name and a number; other lines are passed over."""
+    fields = [line.split() for line in _lines(path)]
+    return {
+        field[0]: int(field[1]) for field in fields if len(field) == 2 and field[1].isascii() and field[1].isdigit()
+    }
 
 
 def _lines(path: str | Path) -> list[str]:

@@ -52,6 +52,7 @@ def _facts(model: ServedModel, url: str, bytes_per_second: float) -> list[str]:
         f"  types      {model.weight_types}",
         f"  context    {model.context_length} tokens",
         f"  lanes      {model.lanes}",
+        f"  memory     {model.kv_bytes / 1e6:,.0f} MB for keys and values",
         f"  threads    {model.threads}, instruction tier {model.isa}",
         *(["  tools      in words: the chat template has no place for tools"] if model.format.tools_in_words else []),
         f"  bandwidth  {bytes_per_second / 1e9:.1f} GB/s measured; it allows {allowed:,.0f} tok/s for one sequence",

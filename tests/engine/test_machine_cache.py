@@ -41,6 +41,25 @@ def test_octavo_cache_has_the_last_word(home: Path, monkeypatch: pytest.MonkeyPa
     assert cache_folder() == home / "mine"
 
 
+@pytest.mark.parametrize("chosen", [None, "~/mine", "~nobody-has-this-name/mine"])
+def test_a_user_that_the_system_has_no_entry_of_is_told_to_give_a_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    """NB-34: a number without a passwd entry has no home folder, whoever asks for it."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 1000680000)
+    if chosen is not None:
+        monkeypatch.setenv("OCTAVO_CACHE", chosen)
+    with pytest.raises(OctavoError, match="set OCTAVO_CACHE to a folder that you can write to"):
+        cache_folder()
+
+
+def test_a_relative_home_is_taken_from_where_the_server_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", "here")
+    assert cache_folder() == home / "here" / ".cache" / "octavo"
+
+
 def test_a_folder_in_a_new_cache_folder_is_made_for_the_owner_alone(home: Path) -> None:
     folder = shared_folder("models")
     assert folder == home / ".cache" / "octavo" / "models"

@@ -4,11 +4,12 @@ That texts have the reference's tokens is tested for ten real vocabularies besid
 """
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.cases.real import HI, RealServer, serving, tiny_model
+from tests.cases.real import HI, KINDS, RealServer, serving, tiny_model
 from tests.tiny.models import CHATML, byte_level_tokenizer
 
 WRITES_BOS = "{{ bos_token }}" + CHATML
@@ -74,3 +75,38 @@ def _character(chance: random.Random) -> str:
     while 0xD800 <= (point := chance.randint(1, 0x10FFFF)) <= 0xDFFF:
         pass
     return chr(point)
+
+
+# Each: a vocabulary, a token that the prompts below do not have, and one whose text the token gets.
+TWINS: dict[str, tuple[Mapping[str, object], int, int]] = {
+    "later": (byte_level_tokenizer(320), 300, 260),
+    "earlier": (byte_level_tokenizer(320), 264, 267),
+    "a byte's": (byte_level_tokenizer(320), 300, 5),
+    "pieces": (KINDS["pieces"]["tokenizer"], 266, 261),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_text_of_two_tokens_is_served_with_one_line_of_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """NB-36: official files list a text for more than one id; the model is sound, and answers as it did."""
+    tokenizer, token, twin = TWINS[name]
+    tokens = tokenizer["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    alike = {**tokenizer, "tokenizer.ggml.tokens": [*tokens[:token], tokens[twin], *tokens[token + 1 :]]}
+    answers = []
+    for each in (tokenizer, alike):
+        caplog.clear()
+        with serving(tiny_model(tmp_path, "plain", tokenizer=each, vocab=len(tokens))) as server:
+            chat = server.chat(temperature=0, max_tokens=40, ignore_eos=True, return_token_ids=True)
+            answers.append(chat["choices"][0]["token_ids"])
+            texts = [server.answer("/detokenize", {"tokens": [id]})["content"] for id in (token, twin)]
+            ids = server.answer("/tokenize", {"content": texts[1], "add_special": False})["tokens"]
+            choice = server.chat(structured_outputs={"choice": [f"{texts[1]}!"]}, temperature=0)
+    assert answers[0] == answers[1]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (told,) = (warning for warning in warnings if f"ids {min(token, twin)} and {max(token, twin)}" in warning)
+    assert "\n" not in told and repr(tokens[twin]) in told
+    assert texts[0] == texts[1] != "" and ids[-1] == max(token, twin)
+    assert choice["choices"][0]["message"]["content"] == f"{texts[1]}!"

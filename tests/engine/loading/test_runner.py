@@ -9,7 +9,9 @@ import pytest
 
 from engine.api.config import EngineConfig
 from engine.errors import ModelError, ModelFileError, OctavoError, UnsupportedModelError
-from engine.loading.load_runner import LoadedRunner, load_runner
+from engine.families.emit.attention_state import KvLayers
+from engine.loading.load_runner import LoadedRunner, _plan_memory, load_runner
+from engine.loading.memory_plan import MemoryNeeds
 from engine.loading.runner import Runner
 from engine.run.runner_protocol import SequenceRows
 from engine.weights.files.gguf import GgufFile
@@ -132,12 +134,24 @@ def test_scarce_memory_shortens_the_context(
     model: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str, token_bytes: int
 ) -> None:
     block = 2 * 2 * 2 * 64 * token_bytes  # keys and values, layers, KV heads, tokens
-    monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 2 * 3 * block)
+    free = max(2 * 3 * block, model.stat().st_size + 4 * block)
+    monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: free)
     runner = load(model, EngineConfig(threads=1, kv_type=kv_type)).runner
     assert (runner.groups[0].n_blocks, runner.context_length) == (3, 192)
     caches = runner._state.attention.groups[0].caches
     assert sum(cache.keys.nbytes + cache.values.nbytes for cache in caches) == 3 * block
     runner.close()
+
+
+@pytest.mark.parametrize(("weights", "blocks"), [(0, 50), (30, 50), (60, 35), (84, 14), (90, 12), (500, 12)])
+def test_keys_and_values_take_no_more_than_the_weights_leave(
+    monkeypatch: pytest.MonkeyPatch, weights: int, blocks: int
+) -> None:
+    group = KvLayers(layers=1, window=0, stride=1, key_bytes=500, value_bytes=500)
+    needs = MemoryNeeds(groups=(group,), state_bytes=0, context=64_000, lanes=8, max_rows=64)
+    monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 100 * group.block_bytes)
+    plan = _plan_memory(needs, None, weights * group.block_bytes)
+    assert plan.n_blocks == (blocks,)
 
 
 def test_no_memory_for_a_single_block_is_an_error(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from engine.errors import UnsupportedModelError
 from engine.text.formats.marks import Marks
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_keys import tokenizer_warnings
-from tests.engine.text.vocabularies import CONTROL, USER, tiny_bpe_metadata, tiny_spm_metadata
+from tests.engine.text.vocabularies import CONTROL, UNUSED, USER, tiny_bpe_metadata, tiny_spm_metadata
 
 SPM_PIECES = {"a": -1.0, "b": -2.0, "ab": -3.0, "\u2581": -4.0}
 
@@ -74,6 +74,17 @@ def test_a_piece_of_two_tokens_is_encoded_as_the_last_and_decoded_from_both() ->
     assert own.encode("a")[-1] == 260
     assert own.token_bytes(259) == own.token_bytes(260) == b"a"
     assert own.encode("b")[-1] == 3 + ord("b")  # whose text is gone: its byte takes its place
+
+
+@pytest.mark.parametrize("place", [259, 260])
+def test_of_two_tokens_with_one_text_the_one_in_use_is_encoded_and_both_are_decoded(place: int) -> None:
+    """NB-36: an unused token writes nothing and was never trained, and must not hide the one that was."""
+    values = renamed(tiny_spm_metadata(SPM_PIECES), 260, "a")
+    types = values["tokenizer.ggml.token_type"]
+    assert isinstance(types, list)
+    own = Tokenizer.from_metadata(values | {"tokenizer.ggml.token_type": [*types[:place], UNUSED, *types[place + 1 :]]})
+    assert own.encode("a")[-1] == 519 - place
+    assert own.token_bytes(259) == own.token_bytes(260) == b"a"
 
 
 @pytest.mark.parametrize("kind", [1, CONTROL, USER])

@@ -23,7 +23,7 @@ FILES = {
     "deepseek-coder": "deepseek-coder",
     "deepseek-llm": "deepseek-llm",
 }
-CONTROL, USER, BYTE = 3, 4, 6
+CONTROL, USER, UNUSED, BYTE = 3, 4, 5, 6
 
 
 @cache

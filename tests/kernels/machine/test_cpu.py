@@ -9,6 +9,7 @@ import pytest
 from engine import machine
 from kernels.machine import cpu
 from server.cli.main import main
+from tests.kernels.machine.control_groups import GIB, V1, V2, lay_out, version_1, version_2
 
 
 def test_the_processor_has_a_name() -> None:
@@ -53,37 +54,11 @@ def test_the_first_processor_of_cpuinfo_counts(system: Path) -> None:
     assert cpu.description() != here
 
 
-GIB = 1 << 30
-V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 master:1 - cgroup2 cgroup2 rw,nsdelegate"
-V1 = """31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
-32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
-33 31 0:30 / /sys/fs/cgroup/cpuset rw shared:9 - cgroup cgroup rw,cpuset
-35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"""
-
-
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for the root of the file system."""
     monkeypatch.setattr(cpu, "ROOT", tmp_path)
     return tmp_path
-
-
-def lay_out(root: Path, files: dict[str, str | int]) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{content}\n")
-
-
-def version_2(root: Path, group: str, files: dict[str, str | int], mounts: str = V2) -> None:
-    lay_out(root, {"proc/self/cgroup": f"0::{group}", "proc/self/mountinfo": mounts})
-    lay_out(root / "sys/fs/cgroup", files)
-
-
-def version_1(root: Path, group: str, files: dict[str, str | int], mounts: str = V1) -> None:
-    groups = f"7:cpu,cpuacct:{group}\n5:cpuset:/\n4:memory:{group}\n1:name=systemd:/elsewhere\n0::/"
-    lay_out(root, {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts})
-    lay_out(root / "sys/fs/cgroup", files)
 
 
 def test_a_machine_without_control_groups_has_no_limits(root: Path) -> None:
@@ -214,6 +189,20 @@ def test_the_smallest_limit_of_version_1_counts(root: Path) -> None:
         },
     )
     assert cpu.memory_room() == GIB + GIB // 2 + 4096 and cpu.processor_quota() == 2.5
+
+
+def test_a_limit_above_what_a_container_sees_of_version_1_is_told_by_its_own_group(root: Path) -> None:
+    stat = f"hierarchical_memory_limit {2 * GIB}\ntotal_inactive_file 4096\ntotal_active_file \u00b2"
+    version_1(
+        root,
+        "/",
+        {
+            "memory/memory.limit_in_bytes": 9223372036854771712,
+            "memory/memory.usage_in_bytes": GIB,
+            "memory/memory.stat": stat,
+        },
+    )
+    assert cpu.memory_room() == GIB + 4096
 
 
 @pytest.mark.parametrize("limit", [9223372036854771712, (1 << 63) - 1, -1, "rubbish"])

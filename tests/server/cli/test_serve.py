@@ -68,7 +68,17 @@ def test_a_signal_ends_an_idle_server_with_zero_after_its_banner(number: signal.
         code, errors = process.end()
     assert (code, answer.status_code) == (0, 200)
     assert "Traceback" not in errors
-    for fact in ("Loading", f"{process.url}/v1", "scripted", "Q4_1 81%", "4096", "18.0 GB/s", "200 tok/s", "curl "):
+    for fact in (
+        "Loading",
+        f"{process.url}/v1",
+        "scripted",
+        "Q4_1 81%",
+        "4096",
+        "1,500 MB for keys",
+        "18.0 GB/s",
+        "200 tok/s",
+        "curl ",
+    ):
         assert fact in errors
     assert re.search(
         r"octavo\.access: chatcmpl-\w+ request=req_\w+ model=scripted .*prompt=20 .*generated=1 .*end=stop", errors

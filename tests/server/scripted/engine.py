@@ -377,6 +377,7 @@ class ScriptedModel:
     threads: int = 2
     isa: str = "generic"
     lanes: int = 8
+    kv_bytes: int = 1_500_000_000
     weights: WeightBytes = field(default_factory=lambda: WeightBytes(90_000_000))
 
     @property
