@@ -1,46 +1,32 @@
 """The table of endpoints: one row says all that the server needs to know of one.
 
 Routes, admission, keys, the labels of metrics, the wording of errors, GET /v1/capabilities and the OpenAPI document are
-made of the table. A new endpoint is a handler, the types of its body and its answer, and a row.
+made of the table. A new endpoint is a handler, the types of its body and its answer, and a row. Types of answers stand
+here by their names: only the document needs them, and a start that imports them takes longer.
 """
 
 from collections.abc import Iterable
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from server.api import chat as chat
 from server.api import completions as completions
 from server.api import docs as docs
-from server.api.chat_answers import ChatChunk, ChatCompletion, TextCompletion
 from server.api.embeddings import route as embeddings
-from server.api.embeddings.body import EmbeddingList
 from server.api.embeddings.route import EMBEDDING_PARAMETERS
 from server.api.messages import route as messages
-from server.api.messages.answers import MessageAnswer, MessageEvent, MessagesErrorReply, MessageTokenCount
 from server.api.messages.body import COUNT_PARAMETERS as MESSAGES_COUNT_PARAMETERS
 from server.api.messages.body import MESSAGES_PARAMETERS
 from server.api.messages.body import unread_keys as messages_unread_keys
 from server.api.messages.errors import messages_words
 from server.api.responses import route as responses
-from server.api.responses.answers import DeletedResponse, InputTokens, ItemPage, ResponseAnswer, ResponseEvent
 from server.api.responses.body import COUNT_PARAMETERS as RESPONSES_COUNT_PARAMETERS
 from server.api.responses.body import RESPONSES_PARAMETERS
 from server.api.responses.body import unread_keys as responses_unread_keys
 from server.api.responses.store import MAX_LIMIT
 from server.api.status import handlers as status
-from server.api.status.answers import (
-    Cancelled,
-    Capabilities,
-    Health,
-    ModelCard,
-    ModelList,
-    Props,
-    Readiness,
-    Root,
-    Slot,
-)
 from server.api.tokens import handlers as tokens
-from server.api.tokens.body import ChatTokenCount, Detokenized, RenderedPrompt, Tokenized
 from server.api.tokens.handlers import DETOKENIZE_PARAMETERS, TOKENIZE_PARAMETERS
 from server.fields.parameters import CHAT_PARAMETERS, COMPLETION_PARAMETERS
 from server.wire.endpoint import PREFIX, Endpoint, Work, answering
@@ -56,8 +42,8 @@ ENDPOINTS = (
         work=Work.ANSWER,
         group="Generation",
         summary="Answer a chat.",
-        answer=ChatCompletion,
-        events=ChatChunk,
+        answer="server.api.chat_answers:ChatCompletion",
+        events="server.api.chat_answers:ChatChunk",
         parameters=CHAT_PARAMETERS,
         example={"model": "smollm2-135m", "messages": HELLO, "temperature": 0},
     ),
@@ -68,8 +54,8 @@ ENDPOINTS = (
         work=Work.ANSWER,
         group="Generation",
         summary="Continue a text.",
-        answer=TextCompletion,
-        events=TextCompletion,
+        answer="server.api.chat_answers:TextCompletion",
+        events="server.api.chat_answers:TextCompletion",
         parameters=COMPLETION_PARAMETERS,
         example={"model": "smollm2-135m", "prompt": "The capital of France is", "max_tokens": 8},
     ),
@@ -80,7 +66,7 @@ ENDPOINTS = (
         work=Work.ANSWER,
         group="Text",
         summary="Texts to vectors of unit length.",
-        answer=EmbeddingList,
+        answer="server.api.embeddings.body:EmbeddingList",
         parameters=EMBEDDING_PARAMETERS,
         example={"model": "smollm2-135m", "input": ["The capital of France is Paris."]},
     ),
@@ -91,7 +77,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Text",
         summary="A text, or a chat, to tokens.",
-        answer=Tokenized,
+        answer="server.api.tokens.body:Tokenized",
         parameters=TOKENIZE_PARAMETERS,
         example={"prompt": "The capital of France"},
     ),
@@ -102,7 +88,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Text",
         summary="Tokens to text.",
-        answer=Detokenized,
+        answer="server.api.tokens.body:Detokenized",
         parameters=DETOKENIZE_PARAMETERS,
         example={"tokens": [504, 3575, 282, 4649]},
     ),
@@ -113,7 +99,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Text",
         summary="A chat as its model reads it.",
-        answer=RenderedPrompt,
+        answer="server.api.tokens.body:RenderedPrompt",
         parameters=CHAT_PARAMETERS,
         example={"messages": HELLO},
     ),
@@ -124,7 +110,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Text",
         summary="A chat as its model reads it, by vLLM's name.",
-        answer=RenderedPrompt,
+        answer="server.api.tokens.body:RenderedPrompt",
         parameters=CHAT_PARAMETERS,
         example={"messages": HELLO},
     ),
@@ -135,7 +121,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Text",
         summary="How many tokens a chat has, and whether it fits the context.",
-        answer=ChatTokenCount,
+        answer="server.api.tokens.body:ChatTokenCount",
         parameters=CHAT_PARAMETERS,
         example={"messages": HELLO},
     ),
@@ -146,10 +132,10 @@ ENDPOINTS = (
         work=Work.ANSWER,
         group="Generation",
         summary="Answer a chat, in Anthropic's form.",
-        answer=MessageAnswer,
-        events=MessageEvent,
+        answer="server.api.messages.answers:MessageAnswer",
+        events="server.api.messages.answers:MessageEvent",
         last_event="a message_stop",
-        error=MessagesErrorReply,
+        error="server.api.messages.answers:MessagesErrorReply",
         words=messages_words,
         nested=messages_unread_keys,
         parameters=MESSAGES_PARAMETERS,
@@ -162,8 +148,8 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Generation",
         summary="Count the tokens of a chat in Anthropic's form.",
-        answer=MessageTokenCount,
-        error=MessagesErrorReply,
+        answer="server.api.messages.answers:MessageTokenCount",
+        error="server.api.messages.answers:MessagesErrorReply",
         words=messages_words,
         nested=messages_unread_keys,
         parameters=MESSAGES_COUNT_PARAMETERS,
@@ -176,8 +162,8 @@ ENDPOINTS = (
         work=Work.ANSWER,
         group="Responses",
         summary="Answer a chat as a response that can be gone back to.",
-        answer=ResponseAnswer,
-        events=ResponseEvent,
+        answer="server.api.responses.answers:ResponseAnswer",
+        events="server.api.responses.answers:ResponseEvent",
         last_event="a response.completed, response.incomplete or response.failed",
         nested=responses_unread_keys,
         parameters=RESPONSES_PARAMETERS,
@@ -190,7 +176,7 @@ ENDPOINTS = (
         work=Work.TEXT,
         group="Responses",
         summary="Count the tokens of a response's input.",
-        answer=InputTokens,
+        answer="server.api.responses.answers:InputTokens",
         nested=responses_unread_keys,
         parameters=RESPONSES_COUNT_PARAMETERS,
         example={"input": "What is the capital of France?"},
@@ -203,7 +189,7 @@ ENDPOINTS = (
         parameters=None,
         group="Responses",
         summary="A response that is kept.",
-        answer=ResponseAnswer,
+        answer="server.api.responses.answers:ResponseAnswer",
         query={"stream": {"type": "boolean", "const": False}},
     ),
     Endpoint(
@@ -214,7 +200,7 @@ ENDPOINTS = (
         parameters=None,
         group="Responses",
         summary="Forget a response.",
-        answer=DeletedResponse,
+        answer="server.api.responses.answers:DeletedResponse",
     ),
     Endpoint(
         method="POST",
@@ -224,7 +210,7 @@ ENDPOINTS = (
         parameters=None,
         group="Responses",
         summary="Refused for every response: none runs in the background.",
-        answer=ResponseAnswer,
+        answer="server.api.responses.answers:ResponseAnswer",
     ),
     Endpoint(
         method="GET",
@@ -234,7 +220,7 @@ ENDPOINTS = (
         parameters=None,
         group="Responses",
         summary="The items that a response answered, newest first.",
-        answer=ItemPage,
+        answer="server.api.responses.answers:ItemPage",
         query={
             "order": {"type": "string", "enum": ["asc", "desc"]},
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT},
@@ -249,7 +235,7 @@ ENDPOINTS = (
         parameters=None,
         group="Generation",
         summary="End an answer by its id, or by the X-Request-Id of its request.",
-        answer=Cancelled,
+        answer="server.api.status.answers:Cancelled",
     ),
     Endpoint(
         method="GET",
@@ -259,7 +245,7 @@ ENDPOINTS = (
         parameters=None,
         group="Model",
         summary="The model and its aliases.",
-        answer=ModelList,
+        answer="server.api.status.answers:ModelList",
     ),
     Endpoint(
         method="GET",
@@ -269,7 +255,7 @@ ENDPOINTS = (
         parameters=None,
         group="Model",
         summary="The model by one of its names.",
-        answer=ModelCard,
+        answer="server.api.status.answers:ModelCard",
     ),
     Endpoint(
         method="GET",
@@ -279,7 +265,7 @@ ENDPOINTS = (
         parameters=None,
         group="Model",
         summary="What becomes of each parameter: enforced, ignored or refused.",
-        answer=Capabilities,
+        answer="server.api.status.answers:Capabilities",
     ),
     Endpoint(
         method="GET",
@@ -289,7 +275,7 @@ ENDPOINTS = (
         parameters=None,
         group="Model",
         summary="Facts of the model, defaults and limits.",
-        answer=Props,
+        answer="server.api.status.answers:Props",
     ),
     Endpoint(
         method="GET",
@@ -299,7 +285,7 @@ ENDPOINTS = (
         parameters=None,
         group="Server",
         summary="What each lane of the batch is doing.",
-        answer=Slot,
+        answer="server.api.status.answers:Slot",
         is_list=True,
     ),
     Endpoint(
@@ -320,9 +306,9 @@ ENDPOINTS = (
         parameters=None,
         group="Server",
         summary="Whether the server is alive; 503 once it is stopping.",
-        answer=Health,
+        answer="server.api.status.answers:Health",
         is_open=True,
-        may_be_unready=Health,
+        may_be_unready="server.api.status.answers:Health",
         answers_head=True,
     ),
     Endpoint(
@@ -333,9 +319,9 @@ ENDPOINTS = (
         parameters=None,
         group="Server",
         summary="Whether the model is loaded, and how far the load is.",
-        answer=Readiness,
+        answer="server.api.status.answers:Readiness",
         is_open=True,
-        may_be_unready=Readiness,
+        may_be_unready="server.api.status.answers:Readiness",
         answers_head=True,
     ),
     Endpoint(
@@ -346,7 +332,7 @@ ENDPOINTS = (
         parameters=None,
         group="Server",
         summary="What this is.",
-        answer=Root,
+        answer="server.api.status.answers:Root",
         is_open=True,
         answers_head=True,
     ),
@@ -373,9 +359,11 @@ ENDPOINTS = (
 )
 
 
-def add_routes(app: FastAPI, endpoints: Iterable[Endpoint]) -> None:
+def add_routes(app: Starlette, endpoints: Iterable[Endpoint]) -> None:
     """Add two routes for each row, with the prefix and without; there is nothing at the prefix itself."""
     for row in endpoints:
         plain = row.path.removeprefix(PREFIX)
         for path in (plain,) if plain == "/" else (PREFIX + plain, plain):
-            app.add_api_route(path, answering(row), methods=[*row.methods])
+            route = Route(path, answering(row))
+            route.methods = {*row.methods}  # HEAD too would be taken for GET else
+            app.router.routes.append(route)

@@ -127,4 +127,4 @@ async def read_docs(http: Request) -> Response:
 
 
 async def read_openapi(http: Request) -> Response:
-    return await run_in_threadpool(lambda: json_answer(http.app.openapi()))
+    return await run_in_threadpool(lambda: json_answer(http.app.state.document()))

@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 
 from server.fields.parameters import Nested, Parameter
 from server.wire.body import read_body
-from server.wire.wire_error import ErrorReply, Words, openai_words
+from server.wire.wire_error import Words, openai_words
 
 PREFIX = "/v1"  # paths below it are served without it too, for clients whose base URL lacks it
 UNKNOWN = "unknown"  # the label of what is no path of ours, so that metrics do not grow with what clients send
@@ -40,18 +40,18 @@ class Endpoint:
     work: Work
     group: str
     summary: str
-    answer: type[BaseModel] | str  # a model, or the media type of what is not JSON
+    answer: str  # the name of its type, as pkgutil.resolve_name reads it, or the media type of what is not JSON
     parameters: Mapping[str, Parameter] | None  # what becomes of each of its body's; None: it takes no body
     nested: Nested | None = None  # names unread keys within the body, where the API is not OpenAI's chat
     is_list: bool = False  # the answer is an array of it
-    events: type[BaseModel] | None = None  # what each event of a stream holds
+    events: str | None = None  # the name of the type of what each event of a stream holds
     last_event: str = "[DONE]"  # of a stream
     is_open: bool = False  # needs no API key
     answers_head: bool = False
-    may_be_unready: type[BaseModel] | None = None  # what 503 answers with, where that is no error
+    may_be_unready: str | None = None  # the name of the type that 503 answers with, where that is no error
     example: Mapping[str, Any] | None = None  # of a body
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the schema of each optional argument
-    error: type[BaseModel] = ErrorReply
+    error: str = "server.wire.wire_error:ErrorReply"
     words: Words = openai_words  # how its errors are worded
 
     @cached_property
@@ -136,7 +136,7 @@ def resource_of(scope: Mapping[str, Any]) -> Resource:
 
 
 def answering(row: Endpoint) -> Handler:
-    """The row's handler as a route calls it. A body is checked here, and not by FastAPI.
+    """The row's handler as a route calls it, with a body that is checked.
 
     Long bodies are checked in a thread, and every error is worded in the shape of the API.
     """

@@ -1,15 +1,18 @@
 """The OpenAPI document: FastAPI makes it of the routes, and we add what FastAPI has no word for.
 
-That is: the events of a stream, keys, and that nothing is answered with 422 here.
+That is: the events of a stream, keys, and that nothing is answered with 422 here. Nothing that serves needs this
+module, and FastAPI with it: importing that takes a fifth of the time until the port answers.
 """
 
 import re
 import warnings
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.responses import Response
@@ -61,10 +64,21 @@ def _described(row: Endpoint) -> Json:
     }
 
 
+def answer_type(name: str) -> type[BaseModel]:
+    """A type that a row names."""
+    named: type[BaseModel] = resolve_name(name)
+    return named
+
+
+def _is_media_type(answer: str) -> bool:
+    return "/" in answer
+
+
 def _answer(row: Endpoint) -> Json:
-    if isinstance(row.answer, str):
+    if _is_media_type(row.answer):
         return {"response_model": None, "response_class": Response}  # of no type: _responses tells it
-    return {"response_model": list[row.answer] if row.is_list else row.answer}  # type: ignore[name-defined]
+    answer = answer_type(row.answer)
+    return {"response_model": list[answer] if row.is_list else answer}  # type: ignore[valid-type]
 
 
 def _responses(row: Endpoint) -> dict[int | str, Json]:
@@ -72,11 +86,11 @@ def _responses(row: Endpoint) -> dict[int | str, Json]:
     statuses |= {*OF_BODIES} if row.parameters is not None else set()
     statuses |= {*OF_PATTERNS} if row.is_pattern else set()
     failures: dict[int | str, Json] = {
-        status: {"description": ERRORS[status], "model": row.error} for status in sorted(statuses)
+        status: {"description": ERRORS[status], "model": answer_type(row.error)} for status in sorted(statuses)
     }
     if row.may_be_unready is not None:
-        failures[503] = {"description": ERRORS[503], "model": row.may_be_unready}
-    if isinstance(row.answer, str):
+        failures[503] = {"description": ERRORS[503], "model": answer_type(row.may_be_unready)}
+    if _is_media_type(row.answer):
         failures[200] = {"content": {row.answer: {}}}
     if row.events is not None:
         failures[200] = {"content": {"text/event-stream": {"schema": _event(row)}}}
@@ -86,8 +100,9 @@ def _responses(row: Endpoint) -> dict[int | str, Json]:
 def _event(row: Endpoint) -> Json:
     """One event of a stream; OpenAPI 3.1 has no word for the whole of it."""
     assert row.events is not None
-    about = f"With 'stream': true. Each event's data is a {row.events.__name__}, and the last is {row.last_event}."
-    events, error = ({"$ref": REFERENCE.format(model=model.__name__)} for model in (row.events, row.error))
+    models = answer_type(row.events), answer_type(row.error)
+    events, error = ({"$ref": REFERENCE.format(model=model.__name__)} for model in models)
+    about = f"With 'stream': true. Each event's data is a {models[0].__name__}, and the last is {row.last_event}."
     data: Json = {"type": "string", "contentMediaType": "application/json", "contentSchema": events}
     if row.last_event == DONE:
         data["contentSchema"] = {"anyOf": [events, error]}
@@ -108,26 +123,16 @@ def _extra(row: Endpoint) -> Json:
     return extra
 
 
-def install_document(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:
-    """Have app.openapi() make the document at its first use, as FastAPI's own guide does it; that takes a second."""
-
-    def document() -> Json:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(endpoints)
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
-
-
-def _document(endpoints: Sequence[Endpoint]) -> Json:
-    """Of routes with the types of bodies and answers; those that serve have none, since such a start takes longer."""
+def openapi_document(endpoints: Sequence[Endpoint]) -> Json:
+    """The document of these endpoints; it takes a second."""
     router = APIRouter()
     for row in endpoints:
         router.add_api_route(row.path, row.handler, methods=[row.method], **_described(row))
     with warnings.catch_warnings():  # FastAPI names each body by an alias, of which deferred types then warn
         warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
         document = get_openapi(title="Octavo", version=VERSION, description=DESCRIPTION, routes=router.routes)
-    events = sorted({row.events for row in endpoints if row.events is not None}, key=lambda model: model.__name__)
+    streamed = {answer_type(row.events) for row in endpoints if row.events is not None}
+    events = sorted(streamed, key=lambda model: model.__name__)
     components: Json = document["components"]
     _, of_events = models_json_schema([(model, "serialization") for model in events], ref_template=REFERENCE)
     components["schemas"] = {**of_events.get("$defs", {}), **components["schemas"]}

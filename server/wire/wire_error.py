@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -93,8 +92,6 @@ def wire_error(error: Exception) -> WireError:
             return WireError(status=CLIENT_CLOSED_REQUEST, message=str(error), code="request_cancelled")
         case HTTPException():
             return _http_error(error)
-        case RequestValidationError():
-            return WireError(status=400, message="The request's path or query is not valid.", code="invalid_value")
         case _:
             return _our_fault(error)
 
@@ -179,6 +176,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    for kind in (OctavoError, HTTPException, RequestValidationError, Exception):
+def install_error_handlers(app: Starlette) -> None:
+    for kind in (OctavoError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer_error)

@@ -9,16 +9,15 @@ from typing import Any
 
 import httpx
 import httpx2
-from fastapi import FastAPI
 from openai import AsyncOpenAI
 
 from server.app import create_app
-from server.routes import ENDPOINTS, add_routes
+from server.routes import ENDPOINTS
 from server.served import ServedModel
 from server.serving import Serving
 from server.settings import ServingOptions
 from server.wire.lifecycle import HttpServer, bind
-from server.wire.openapi import install_document
+from server.wire.openapi import openapi_document as document_of
 from tests.server.scripted.engine import ScriptedModel
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
@@ -56,10 +55,7 @@ async def openai_client(model: ScriptedModel, options: ServingOptions | None = N
 
 def openapi_document() -> dict[str, Any]:
     """The OpenAPI document of all endpoints."""
-    app = FastAPI(openapi_url=None)
-    add_routes(app, ENDPOINTS)
-    install_document(app, ENDPOINTS)
-    return app.openapi()
+    return document_of(ENDPOINTS)
 
 
 @dataclass(frozen=True)

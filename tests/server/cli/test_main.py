@@ -43,6 +43,10 @@ from server.routes import ENDPOINTS
 bodies = [row.body for row in ENDPOINTS if row.body is not None]
 assert bodies and not any(body.__pydantic_complete__ for body in bodies)
 assert "pydantic.v1" not in sys.modules
+# Only the document of the API needs these.
+described = [name for name in sys.modules if name.startswith("server.api.") and name.endswith(".answers")]
+assert set(described) <= {"server.api.status.answers"} and "server.api.chat_answers" not in sys.modules
+assert "fastapi" not in sys.modules
 assert not [name for name in sys.modules if name.startswith("kernels")]  # imported while the port already answers
 asyncio.run(run_server._build_validators())
 assert all(body.__pydantic_complete__ for body in bodies)
