@@ -15,7 +15,7 @@ from engine.weights.files.weights_file import WeightsFile
 from engine.weights.open_weights import open_weights
 from engine.weights.quantized_file import quantized
 from tests.engine.runners import GOLDEN
-from tests.engine.text.tokenizer_files import both, byte_fallback, byte_level
+from tests.engine.text.tokenizers.tokenizer_files import both, byte_fallback, byte_level
 from tests.engine.weights.gguf_bytes import sound_file
 from tests.engine.weights.safetensors_bytes import LLAMA_CONFIG, llama_tensors, write_folder
 from tests.tiny.models import write_tiny_llama

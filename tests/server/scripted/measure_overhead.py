@@ -1,6 +1,6 @@
 """Run as a program: what the server costs, measured on a scripted engine with a token for each stream at every turn.
 
-    python -m tests.server.measure_overhead
+    python -m tests.server.scripted.measure_overhead
 
 Prints the tokens a second that 16 streams get from a server on one core, read by a client on another, and the median of
 the time to the first token, of requests sent one after another.

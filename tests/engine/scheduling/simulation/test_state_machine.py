@@ -10,9 +10,9 @@ from engine.api.config import EngineConfig
 from engine.api.request import FinishEvent, FinishReason
 from engine.errors import EngineFaultError
 from tests.engine.scheduling.loop_bench import Bench, Heard
+from tests.engine.scheduling.simulation.schedules import Fault, answer_alone, one_hot_logits
 from tests.engine.scheduling.speculation.forced import force
 from tests.engine.scripted import ScriptedRunner, a_request
-from tests.engine.simulation.schedules import Fault, answer_alone, one_hot_logits
 
 TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=30).map(tuple)
 

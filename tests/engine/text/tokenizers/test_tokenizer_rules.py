@@ -17,7 +17,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_json import tokenizer_metadata
 from engine.text.tokenizer_rules import RULES_KEY, TokenizerRules
-from tests.engine.text.tokenizer_files import both, byte_fallback, byte_level
+from tests.engine.text.tokenizers.tokenizer_files import both, byte_fallback, byte_level
 
 PREPEND = {"type": "Prepend", "prepend": "\u2581"}
 SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}

@@ -1,7 +1,7 @@
 """Random schedules of the engine: no deadlock, no leak, no starvation, and every answer as if it were alone.
 
-OCTAVO_SCHEDULES=10000 pytest tests/engine/simulation/test_schedules.py runs as many; OCTAVO_FIRST_SCHEDULE is the first
-seed. A seed that fails is kept in FOUND, and so runs in every later test.
+OCTAVO_SCHEDULES=10000 pytest tests/engine/scheduling/simulation/test_schedules.py runs as many; OCTAVO_FIRST_SCHEDULE
+is the first seed. A seed that fails is kept in FOUND, and so runs in every later test.
 """
 
 import logging
@@ -12,7 +12,7 @@ from operator import add
 
 import pytest
 
-from tests.engine.simulation.schedules import Outcome, Schedule
+from tests.engine.scheduling.simulation.schedules import Outcome, Schedule
 
 SCHEDULES = int(os.environ.get("OCTAVO_SCHEDULES", "300"))
 FIRST = int(os.environ.get("OCTAVO_FIRST_SCHEDULE", "0"))
