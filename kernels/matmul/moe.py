@@ -73,9 +73,15 @@ _TASK_COLUMNS = 512
 
 
 @njit_inline
+def _parts(columns):
+    """How many tasks a row's columns are."""
+    return (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
+
+
+@njit_inline
 def _part_of_tile(routing, task, columns):
     """The first place and the width of a task's tile, and the task's columns first..last-1; width 0: no such task."""
-    parts = (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
+    parts = _parts(columns)
     if task >= routing.tile_count * parts:
         return np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     starts = np.uintp(routing.tiles) + np.uintp(task // parts * 8)
@@ -167,7 +173,7 @@ def combine_kernel() -> Any:
         combine = record_at(op, COMBINE)
         routing, columns = record_at(np.uintp(combine.routing), ROUTING), combine.columns
         rows = load_i64(np.uintp(combine.rows))
-        parts = (columns + _TASK_COLUMNS - 1) // _TASK_COLUMNS
+        parts = _parts(columns)
         while True:
             task = claim_task(op)
             row = task // parts

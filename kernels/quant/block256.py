@@ -20,7 +20,7 @@ The sums are whole numbers below 2**31, so they are exact on every path: sub-sca
 A new type is a Block256 here, and a name in weight_types.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -149,6 +149,15 @@ class Block256(BlockType):
         return values.reshape(len(raw), -1)
 
 
+def _of_6_bits(at: int, low: int) -> tuple[Bits, ...]:
+    """Eight numbers: four in bytes `at` to `at + 3`, and four whose low bits stand from `low` on in bytes 12..15."""
+    return (
+        Bits(at=at, width=6, planes=1, run=4),
+        Bits(at=12, width=4, planes=1, run=4, first=4, low=low),
+        Bits(at=at, width=2, planes=1, run=4, first=4, low=6, shift=4),
+    )
+
+
 # Q2_K: 256 values in 84 bytes, in 16 sub-blocks of 16; value = d * sc * q - dmin * m.
 #
 #     bytes 0..15   sub-block j: sc (low nibble) and m (high nibble) of byte j
@@ -212,16 +221,6 @@ Q3_K = Block256(
 #     bytes 16..143  q, 4 bits each: byte 16 + 32*c + i holds value 64*c + i (low nibble) and 64*c + 32 + i (high)
 #
 # Source: ggml-common.h, block_q4_K.
-_SCALES_OF_6_BITS = (
-    Bits(at=4, width=6, planes=1, run=4),
-    Bits(at=12, width=4, planes=1, run=4, first=4),
-    Bits(at=4, width=2, planes=1, run=4, first=4, low=6, shift=4),
-)
-_MINIMUMS_OF_6_BITS = (
-    Bits(at=8, width=6, planes=1, run=4),
-    Bits(at=12, width=4, planes=1, run=4, first=4, low=4),
-    Bits(at=8, width=2, planes=1, run=4, first=4, low=6, shift=4),
-)
 Q4_K = Block256(
     name="Q4_K",
     number=12,
@@ -233,8 +232,8 @@ Q4_K = Block256(
     layout=FileLayout(
         scale_at=0,
         minimum_at=2,
-        scales=_SCALES_OF_6_BITS,
-        minimums=_MINIMUMS_OF_6_BITS,
+        scales=_of_6_bits(at=4, low=0),
+        minimums=_of_6_bits(at=8, low=4),
         weights=(Bits(at=16, width=4, planes=2, run=32, runs=4),),
     ),
 )
@@ -249,19 +248,14 @@ Q4_K = Block256(
 #     bytes 48..175  the low 4 bits of q: byte 48 + 32*c + i holds value 64*c + i (low nibble) and 64*c + 32 + i (high)
 #
 # Source: ggml-common.h, block_q5_K.
-Q5_K = Block256(
+Q5_K = replace(
+    Q4_K,
     name="Q5_K",
     number=13,
     file_bytes=176,
     bits=5,
-    offset=0,
-    sub_values=32,
-    max_scale=63,
-    layout=FileLayout(
-        scale_at=0,
-        minimum_at=2,
-        scales=_SCALES_OF_6_BITS,
-        minimums=_MINIMUMS_OF_6_BITS,
+    layout=replace(
+        Q4_K.layout,
         weights=(Bits(at=48, width=4, planes=2, run=32, runs=4), Bits(at=16, width=1, planes=8, run=32, shift=4)),
     ),
 )

@@ -216,10 +216,6 @@ def _binary(emit, vector):
     return operation
 
 
-_add = _binary(lambda builder, a, b: builder.fadd(a, b), f32x16)
-_subtract = _binary(lambda builder, a, b: builder.fsub(a, b), f32x16)
-_multiply = _binary(lambda builder, a, b: builder.fmul(a, b), f32x16)
-_divide = _binary(lambda builder, a, b: builder.fdiv(a, b), f32x16)
 add_i32x16 = _binary(lambda builder, a, b: builder.add(a, b), i32x16)
 
 
@@ -231,110 +227,69 @@ def _select_greater(builder, a, b):
 maximum = _binary(_select_greater, f32x16)
 
 
-@overload(operator.add)
-def _overload_add(a, b):
-    if a is f32x16 and b is f32x16:
-        return lambda a, b: _add(a, b)
-    return None
+def _give_operator(operation, emit):
+    """Have two f32x16 between which `operation` stands be computed by `emit`."""
+    implementation = _binary(emit, f32x16)
+
+    @overload(operation)
+    def overload_operation(a, b):
+        if a is f32x16 and b is f32x16:
+            return lambda a, b: implementation(a, b)
+        return None
 
 
-@overload(operator.sub)
-def _overload_subtract(a, b):
-    if a is f32x16 and b is f32x16:
-        return lambda a, b: _subtract(a, b)
-    return None
+_give_operator(operator.add, lambda builder, a, b: builder.fadd(a, b))
+_give_operator(operator.sub, lambda builder, a, b: builder.fsub(a, b))
+_give_operator(operator.mul, lambda builder, a, b: builder.fmul(a, b))
+_give_operator(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
 
 
-@overload(operator.mul)
-def _overload_multiply(a, b):
-    if a is f32x16 and b is f32x16:
-        return lambda a, b: _multiply(a, b)
-    return None
+def _unary(emit, operand, result):
+    @intrinsic
+    def operation(typingctx, a):
+        def codegen(context, builder, signature, arguments):
+            return emit(builder, arguments[0])
+
+        return result(operand), codegen
+
+    return operation
 
 
-@overload(operator.truediv)
-def _overload_divide(a, b):
-    if a is f32x16 and b is f32x16:
-        return lambda a, b: _divide(a, b)
-    return None
+def _zero_for_nan(builder, a):
+    zero = constant(f32x16.llvm, 0.0)
+    return builder.select(builder.fcmp_ordered("ord", a, zero), a, zero)
 
 
-@intrinsic
-def absolute(typingctx, a):
-    """|a| in each lane."""
-
-    def codegen(context, builder, signature, arguments):
-        return call(builder, f"llvm.fabs.{_suffix(f32x16)}", f32x16.llvm, arguments)
-
-    return f32x16(f32x16), codegen
-
-
-@intrinsic
-def zero_for_nan(typingctx, a):
-    """Each lane as it is, but 0 where it is NaN."""
-
-    def codegen(context, builder, signature, arguments):
-        zero = constant(f32x16.llvm, 0.0)
-        return builder.select(builder.fcmp_ordered("ord", arguments[0], zero), arguments[0], zero)
-
-    return f32x16(f32x16), codegen
-
-
-@intrinsic
-def round_to_i32(typingctx, a):
-    """The nearest integer in each lane, ties to even; values must be numbers within int32."""
-
-    def codegen(context, builder, signature, arguments):
-        rounded = call(builder, f"llvm.rint.{_suffix(f32x16)}", f32x16.llvm, arguments)
-        return builder.fptosi(rounded, i32x16.llvm)
-
-    return i32x16(f32x16), codegen
-
-
-@intrinsic
-def upper_plane(typingctx, q):
-    """high of q = 128 * high + low with low in [-64, 63], for 16 int32."""
-
-    def codegen(context, builder, signature, arguments):
-        return _upper_plane(builder, arguments[0])
-
-    return i32x16(i32x16), codegen
-
-
-@intrinsic
-def lower_plane(typingctx, q):
-    """low of q = 128 * high + low with low in [-64, 63], for 16 int32."""
-
-    def codegen(context, builder, signature, arguments):
-        high = _upper_plane(builder, arguments[0])
-        return builder.sub(arguments[0], builder.shl(high, constant(i32x16.llvm, 7)))
-
-    return i32x16(i32x16), codegen
+def _round_to_i32(builder, a):
+    return builder.fptosi(call(builder, f"llvm.rint.{_suffix(f32x16)}", f32x16.llvm, [a]), i32x16.llvm)
 
 
 def _upper_plane(builder, q):
     return builder.ashr(builder.add(q, constant(i32x16.llvm, 64)), constant(i32x16.llvm, 7))
 
 
-@intrinsic
-def to_f32x16(typingctx, a):
-    """Convert 16 int32, rounding to nearest."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.sitofp(arguments[0], f32x16.llvm)
-
-    return f32x16(i32x16), codegen
+def _lower_plane(builder, q):
+    return builder.sub(q, builder.shl(_upper_plane(builder, q), constant(i32x16.llvm, 7)))
 
 
-@intrinsic
-def power_of_two(typingctx, exponent):
-    """2 ** exponent for exponents in [-126, 127], by building the float's bits."""
+def _power_of_two(builder, exponent):
+    biased = builder.add(exponent, constant(i32x16.llvm, 127))
+    return builder.bitcast(builder.shl(biased, constant(i32x16.llvm, 23)), f32x16.llvm)
 
-    def codegen(context, builder, signature, arguments):
-        biased = builder.add(arguments[0], constant(i32x16.llvm, 127))
-        return builder.bitcast(builder.shl(biased, constant(i32x16.llvm, 23)), f32x16.llvm)
 
-    return f32x16(i32x16), codegen
+# |a|.
+absolute = _unary(lambda builder, a: call(builder, f"llvm.fabs.{_suffix(f32x16)}", a.type, [a]), f32x16, f32x16)
+# Each lane as it is, but 0 where it is NaN.
+zero_for_nan = _unary(_zero_for_nan, f32x16, f32x16)
+# The nearest integer, ties to even; values must be numbers within int32.
+round_to_i32 = _unary(_round_to_i32, f32x16, i32x16)
+# high and low of q = 128 * high + low with low in [-64, 63].
+upper_plane = _unary(_upper_plane, i32x16, i32x16)
+lower_plane = _unary(_lower_plane, i32x16, i32x16)
+# Rounded to nearest.
+to_f32x16 = _unary(lambda builder, a: builder.sitofp(a, f32x16.llvm), i32x16, f32x16)
+# 2 ** exponent for exponents in [-126, 127], by building the float's bits.
+power_of_two = _unary(_power_of_two, i32x16, f32x16)
 
 
 @intrinsic
@@ -363,6 +318,11 @@ def keep_first(typingctx, a, count, filler):
 # --- reductions: a fixed tree, so that there is one order (law 3) ---
 
 
+def _lanes(builder, value, first, count):
+    places = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), places)
+
+
 def _tree(combine, vector, scalar):
     @intrinsic
     def reduce(typingctx, a):
@@ -370,14 +330,7 @@ def _tree(combine, vector, scalar):
             value, lanes = arguments[0], 16
             while lanes > 1:
                 lanes //= 2
-                undefined = ir.Constant(value.type, ir.Undefined)
-                low = builder.shuffle_vector(
-                    value, undefined, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-                )
-                high = builder.shuffle_vector(
-                    value, undefined, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes, 2 * lanes)))
-                )
-                value = combine(builder, low, high)
+                value = combine(builder, _lanes(builder, value, 0, lanes), _lanes(builder, value, lanes, lanes))
             return builder.extract_element(value, I32(0))
 
         return scalar(vector), codegen
