@@ -5,6 +5,7 @@ In a checkout (and an editable install) the tree is the folder of this file; an 
 """
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ def application_tree() -> Path:
 def main() -> None:
     """Run the command line; the exit code says how it went."""
     sys.path.insert(0, str(application_tree()))
+    # NumPy's library of matrices starts a thread for each of the machine's cores, whatever a container is allowed; we
+    # compute with threads of our own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Importing makes hundreds of thousands of objects and hardly any garbage; looking for it takes a fifth of a start.
     gc.disable()
     from server.cli.main import main as run_command_line

@@ -92,10 +92,14 @@ def measure_bandwidth(threads: int, megabytes: int = 256, memory: Sequence[NDArr
 
 
 def _meminfo_available() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo names no MemAvailable")
+    """The system's estimate; in containers whose /proc/meminfo has none, what is free and what is cached of files."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kibibytes = {fields[0]: int(fields[1]) for fields in lines if len(fields) > 1 and fields[1].isdecimal()}
+    available = kibibytes.get("MemAvailable:")
+    if available is None:
+        told = (kibibytes.get(f"{name}:", 0) for name in ("MemFree", "Buffers", "Cached", "SReclaimable"))
+        available = max(0, sum(told) - kibibytes.get("Shmem:", 0))
+    return available * 1024
 
 
 def last_level_cache() -> int:

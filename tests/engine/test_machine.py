@@ -44,6 +44,15 @@ def test_without_a_limit_the_system_decides(system: Path) -> None:
     assert machine.available_memory() == 8 * GIGABYTE
 
 
+def test_a_container_whose_system_gives_no_estimate_has_what_is_free_and_cached(system: Path) -> None:
+    """NB-32: files that were read count as free there too, but not what lies in memory as a file."""
+    told = "MemTotal: 9 kB\nMemFree: 100 kB\nBuffers: 10 kB\nCached: 50 kB\nShmem: 20 kB\nSReclaimable: 5 kB\n"
+    put(system / "proc/meminfo", told)
+    assert machine.available_memory() == 145 * 1024
+    put(system / "proc/meminfo", "MemTotal: 9 kB\nMemFree: 7 kB\nVmallocTotal: rubbish\n\n")
+    assert machine.available_memory() == 7 * 1024
+
+
 @pytest.mark.parametrize(("room", "free"), [(3, 3), (100, 8), (0, 0)])
 def test_the_control_groups_bound_the_memory(
     system: Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int
