@@ -169,6 +169,13 @@ def _plan_memory(needs: MemoryNeeds, kv_memory: str | None, weights: int) -> Mem
     None: half of what is free, but no more than the weights leave of it, and than can be used.
     """
     free = available_memory()
+    if weights > free:
+        logger.warning(
+            "The model's weights take %.1f GB, and %.1f GB of memory are free: the system may end this process;"
+            " raise its limit, or choose a smaller model.",
+            weights / 1e9,
+            free / 1e9,
+        )
     if kv_memory is None:
         left = max(int((free - weights) * _KV_SHARE), int(free * _LEAST_KV_SHARE))
         return plan_memory(needs, min(free // 2, left), fixed=False)

@@ -145,13 +145,14 @@ def test_scarce_memory_shortens_the_context(
 
 @pytest.mark.parametrize(("weights", "blocks"), [(0, 50), (30, 50), (60, 35), (84, 14), (90, 12), (500, 12)])
 def test_keys_and_values_take_no_more_than_the_weights_leave(
-    monkeypatch: pytest.MonkeyPatch, weights: int, blocks: int
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, weights: int, blocks: int
 ) -> None:
     group = KvLayers(layers=1, window=0, stride=1, key_bytes=500, value_bytes=500)
     needs = MemoryNeeds(groups=(group,), state_bytes=0, context=64_000, lanes=8, max_rows=64)
     monkeypatch.setattr("engine.loading.load_runner.available_memory", lambda: 100 * group.block_bytes)
     plan = _plan_memory(needs, None, weights * group.block_bytes)
     assert plan.n_blocks == (blocks,)
+    assert any("raise its limit" in record.getMessage() for record in caplog.records) == (weights > 100)
 
 
 def test_no_memory_for_a_single_block_is_an_error(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
